@@ -41,12 +41,14 @@ def main() -> int:
 
 def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> int:
     counts: collections.Counter[str] = collections.Counter()
-    start, number, ready = time.monotonic(), 0, False
+    start, number, ready, done = time.monotonic(), 0, False, False
     findings: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def record(number: int, change: str, outcome: str, message: str) -> None:
         """Count an outcome, and print it if it is forbidden and the first that is raised by its line of code."""
         counts[outcome if outcome in (WORKS, REFUSED) else "forbidden"] += 1
+        if outcome == WORKS and message:
+            counts["requests"] += int(message)
         if outcome in (WORKS, REFUSED):
             return
         (place, *_) = [line for line in reversed(message.splitlines()) if line.startswith('  File "')] or [message]
@@ -54,7 +56,7 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
         if findings[outcome, place] == 1:
             _print_finding(target, seed, number, change, outcome, message)
 
-    while time.monotonic() < stop and number < cases:
+    while not done:
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=work, args=(target, seed, folder, (number, cases, stop), not ready, sender))
@@ -68,6 +70,8 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
                 ready, start = True, start if ready else time.monotonic()
             elif event[0] == "begin":
                 number, change = event[1], event[2]
+            elif event[0] == "done":
+                done = True
             else:
                 record(number, change, event[1], event[2])
                 number, change = number + 1, ""
@@ -82,7 +86,7 @@ def _report(target: str, seed: int, folder: Path, stop: float, cases: int) -> in
         elif process.exitcode:
             raise SystemExit(f"the generator of case {number} failed")
     minutes = (time.monotonic() - start) / 60
-    total = sum(counts.values())
+    total = counts.total() - counts["requests"]
     for (outcome, place), count in findings.items():
         sys.stdout.write(f"{count} x {outcome}: {place.strip()[:200]}\n")
     speed = f"{total} cases in {minutes:.1f} minutes ({total / minutes:.0f} a minute)"

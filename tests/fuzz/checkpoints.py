@@ -2,142 +2,42 @@
 
 import functools
 import json
+import math
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from support.models.all_kinds import LISTED, USES, prepare
+
 from fuzz import mutations
-from fuzz.outcomes import Case, Target
+from fuzz.outcomes import Case, CaseRandom, Target
 
-TEXT = "the old bridge was closed"
-LANGUAGES = {"m2m": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
-LANGUAGES |= dict.fromkeys(("mbart", "mbart50"), ("en_XX", "de_DE"))
-"""Source and target language of the folders that require them."""
-LISTED = "folders.json"
-"""File that lists the folders and how each is used."""
-
-
-def use_pipeline(folder: Path, precision: str = "float32") -> object:
-    """Load a folder as `clearhead view` and the commands do, and compute one result."""
-    from clearhead import QuestionAnswerer, Reranker, TextClassifier, TextToText
-    from clearhead.pipelines.auto import load_pipeline
-
-    model = load_pipeline(folder, precision=precision)
-    if isinstance(model, TextToText):
-        source, target = LANGUAGES.get(folder.name, (None, None))
-        return model.generate([TEXT, ""], max_new_tokens=3, source_lang=source, target_lang=target)
-    if isinstance(model, TextClassifier):
-        return model.classify([TEXT])
-    if isinstance(model, Reranker):
-        return model.rank("bridge", [TEXT, "storm"])
-    if isinstance(model, QuestionAnswerer):
-        return model.answers([("closed", TEXT)])
-    return model.encode([TEXT, ""])
-
-
-def use_sparse(folder: Path) -> object:
-    from clearhead import SparseEncoder
-
-    encoder = SparseEncoder.from_pretrained(folder, precision="float32", device="cpu")
-    return encoder.decode(encoder.encode(TEXT))
-
-
-def use_multi_vector(folder: Path) -> object:
-    from clearhead import MultiVectorEncoder
-
-    encoder = MultiVectorEncoder.from_pretrained(folder, precision="float32", device="cpu")
-    return encoder.rank(TEXT, ["storm", TEXT])
-
-
-USES: dict[str, Callable[[Path], object]] = {
-    "pipeline": use_pipeline,
-    "int8": functools.partial(use_pipeline, precision="int8"),
-    "sparse": use_sparse,
-    "multi-vector": use_multi_vector,
-}
-
-
-def prepare(folder: Path) -> None:
-    """Write a tiny model of every family, with every kind of head, tokenizer and module."""
-    from support.models import families, folders, jina_bert
-
-    uses = {}
-
-    def add(name: str, write: Callable[[Path], object], use: str = "pipeline") -> None:
-        (folder / name).mkdir(parents=True)
-        write(folder / name)
-        uses[name] = use
-
-    small = {"distilbert": {"n_layers": 1}}
-    for family in families.FAMILIES:
-        size = small.get(family, {"num_hidden_layers": 1})
-        add(family, lambda path, family=family, size=size: families.make(family, path, **size))
-    add("jina-bert", lambda path: jina_bert.make(path, num_hidden_layers=1))
-    for head, name in (("ForSequenceClassification", "classifier"), ("ForQuestionAnswering", "reader")):
-        add(name, lambda path, head=head: families.make("bert", path, head, num_hidden_layers=1))
-    add("reranker", lambda path: families.make("roberta", path, "ForSequenceClassification", num_labels=1))
-    add("marian", folders.marian)
-    add("marian-two", lambda path: folders.marian(path, separate=True, share_encoder_decoder_embeddings=False))
-    add("m2m", folders.m2m100)
-    add("bart", folders.bart)
-    for family in ("t5", "pegasus", "mbart", "mbart50", "nllb"):
-        add(family, lambda path, family=family: folders.plain(family, path))
-    for kind in ("t5 v1.1", "mt5"):
-        add(kind, lambda path, kind=kind: folders.plain("t5", path, kind))
-    _add_saved(add, folder)
-    for path in (path for name in uses for path in (folder / name).rglob("generation_config.json")):
-        data = json.loads(path.read_text())
-        path.write_text(
-            json.dumps(data | {"max_length": 20, "num_beams": 2, "length_penalty": 1.0, "do_sample": False})
-        )
-    (folder / LISTED).write_text(json.dumps(uses))
-
-
-def _add_saved(add: Callable[..., None], folder: Path) -> None:
-    """Add the folders that this library writes: with modules, in shards, in 8 bits."""
-    from safetensors.torch import load_file, save_file
-    from support.models import families
-
-    from clearhead import SparseEncoder, TextEncoder
-    from clearhead.kernels.native import library
-
-    def sparse(path: Path) -> None:
-        families.make("bert", path, "ForMaskedLM", num_hidden_layers=1)
-        SparseEncoder.from_pretrained(path, precision="float32", device="cpu").save_pretrained(path)
-
-    def multi_vector(path: Path) -> None:
-        import sentence_transformers
-
-        families.make("bert", path, num_hidden_layers=1)
-        encoder = sentence_transformers.MultiVectorEncoder(str(path), device="cpu", prompts={"query": "query "})
-        encoder.save_pretrained(str(path))
-
-    def sharded(path: Path) -> None:
-        shutil.copytree(folder / "bert", path, dirs_exist_ok=True)
-        tensors = load_file(path / "model.safetensors")
-        (path / "model.safetensors").unlink()
-        half = sorted(tensors)[: len(tensors) // 2]
-        index = {name: f"part-{1 + (name in half)}.safetensors" for name in tensors}
-        for file in set(index.values()):
-            save_file({name: tensors[name] for name in tensors if index[name] == file}, path / file)
-        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
-
-    def saved(path: Path) -> None:
-        TextEncoder.from_pretrained(folder / "bert", precision="float32", device="cpu").save_pretrained(path)
-
-    add("sentence-transformers", saved)
-    add("sparse", sparse, "sparse")
-    add("multi-vector", multi_vector, "multi-vector")
-    add("sharded", sharded)
-    if library.supported():
-        from support.data.corpora import sentences
-
-        from clearhead.export.int8 import quantize
-
-        add("int8", lambda path: (path.rmdir(), quantize(folder / "bert", path, texts=sentences(40))), "int8")
+DELETED = "deleted"
+"""Stands for a key that is removed."""
+KEY_VALUES: list[Any] = [
+    DELETED,
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3,
+    2**31,
+    10**30,
+    0.5,
+    math.nan,
+    "",
+    "x",
+    [],
+    ["x"],
+    {},
+    {"x": 1},
+]
+"""Values of each key in the systematic cases."""
+MAX_KEYS = 60
+"""Number of keys of a file in the systematic cases: a vocabulary has thousands that are alike."""
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
@@ -149,6 +49,43 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 1, 2, 3]))]
     names = [str(folder), "generation_config.json"]  # the size of a search is checked when its text is known
     return Case(f"{name}: {'; '.join(changes)}", lambda: USES[uses[name]](folder), names)
+
+
+def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
+    """Return a case: a model folder with another value of one key at the top of a JSON file.
+
+    The cases go through all keys of all files of all folders, then again with the next value of `KEY_VALUES`.
+    """
+    places = _places(originals)
+    name, file, key = places[random.number % len(places)]
+    value = KEY_VALUES[random.number // len(places) % len(KEY_VALUES)]
+    folder = workspace / name.replace(" ", "-")
+    shutil.copytree(originals / name, folder)
+    data = json.loads((folder / file).read_bytes())
+    if value is DELETED:
+        del data[key]
+    else:
+        data[key] = value
+    (folder / file).write_text(json.dumps(data))
+    what = f"{name}: {file}: {key} = {value!r}"
+    return Case(what, lambda: USES[_uses(originals)[name]](folder), [str(folder), "generation_config.json"])
+
+
+def num_keys(originals: Path) -> int:
+    """Return the number of cases of `make_key`: each key with each value."""
+    return len(_places(originals)) * len(KEY_VALUES)
+
+
+@functools.cache
+def _places(originals: Path) -> list[tuple[str, str, str]]:
+    """Return the folder, file and name of each key at the top of a JSON file."""
+    found = []
+    for name in sorted(_uses(originals)):
+        for path in sorted((originals / name).rglob("*.json")):
+            data = json.loads(path.read_bytes())
+            keys = list(data)[:MAX_KEYS] if isinstance(data, dict) else []
+            found += [(name, str(path.relative_to(originals / name)), key) for key in keys]
+    return found
 
 
 @functools.cache
@@ -268,3 +205,4 @@ def _change_header(path: Path, random: Random) -> str:
 
 
 TARGET = Target(prepare, make)
+KEYS_TARGET = Target(prepare, make_key, num_keys)

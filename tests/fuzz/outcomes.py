@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import Any, Self
 
 SECONDS = 20
 """Seconds after which a case counts as stuck."""
@@ -26,7 +28,7 @@ class Case:
 
     Args:
         change: what was changed, for the report.
-        run: uses the input.
+        run: uses the input; may return the number of its requests.
         names: texts of which an error message must contain one, such as the path of the file.
         memory_mb: growth of the peak memory that is allowed.
         seconds: time after which the case counts as stuck.
@@ -39,17 +41,36 @@ class Case:
     seconds: int = SECONDS
 
 
+class CaseRandom(Random):
+    """The random number generator of one case.
+
+    Args:
+        target: name of the target.
+        seed: seed of the run.
+        number: number of the case.
+    """
+
+    def __new__(cls, *arguments: object) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, target: str, seed: int, number: int) -> None:
+        super().__init__(f"{target} {seed} {number}")
+        self.number = number
+
+
 @dataclass(frozen=True)
 class Target:
     """Something to fuzz.
 
     Args:
         prepare: writes the intact files into a folder.
-        make: returns a case from that folder, a random number generator and an empty folder.
+        make: returns a case from that folder, a `CaseRandom` and an empty folder.
+        count: returns the number of all cases of the folder, if it is known.
     """
 
     prepare: Callable[[Path], None]
-    make: Callable[..., Case]
+    make: Callable[[Path, Any, Path], Case]
+    count: Callable[[Path], int] | None = None
 
 
 class TooSlowError(BaseException):
@@ -57,13 +78,13 @@ class TooSlowError(BaseException):
 
 
 def judge(case: Case) -> tuple[str, str]:
-    """Run a case; return "works", "refused" or the reason why its outcome is forbidden, and the message or traceback."""
+    """Run a case; return "works", "refused" or the reason why its outcome is forbidden, and the count, message or traceback."""
     _reset_peak()
     before = _peak_mb()
     try:
         with time_limit(case.seconds):
-            case.run()
-        outcome = WORKS, ""
+            count = case.run()
+        outcome = WORKS, str(count) if isinstance(count, int) else ""
     except (ValueError, OSError) as error:
         outcome = _judge_message(_message(error), case.names)
     except TooSlowError:

@@ -85,20 +85,31 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
             recipe, one = mutations.change_value(recipe, random) if random.random() < 0.6 else _set_key(recipe, random)
             whats.append(one)
         what = "; ".join(whats)
-        path.write_text(yaml.safe_dump(recipe, allow_unicode=random.random() < 0.5), errors="surrogatepass")
+        try:
+            text = yaml.safe_dump(recipe, allow_unicode=random.random() < 0.5)
+        except RecursionError:  # of two changes that nest deeply; JSON is YAML
+            text = mutations.json_text(recipe, random).decode("utf-8", "surrogatepass")
+        path.write_text(text, errors="surrogatepass")
     return Case(f"{task}: {what}", lambda: _train(path), [str(path), *_named(path)], MEMORY_MB)
 
 
 def _named(path: Path) -> Iterator[str]:
-    """Yield the keys and texts of a recipe: an error that is found after it was read names one of them."""
+    """Yield the files and keys that an error names if it is found after the recipe was read."""
     import yaml
 
+    from clearhead.train.recipe.recipe import Recipe
+
+    yield from (path.name, "model: ", "data: ")  # the recipe itself may be in the folder of the run
+    for section, field in Recipe.model_fields.items():
+        for key in getattr(field.annotation, "model_fields", ()):
+            yield from (f"{section}.{key}", *([key] if "_" in key else []))
     with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
         data = yaml.safe_load(path.read_bytes())
         for place in mutations.paths(data):
             value = mutations.get(data, place)
-            yield from (str(part) for part in (place[-1], value) if isinstance(part, str) and len(part) > 2)
-            yield f"no such file: {value}"
+            if isinstance(value, str) and place[0] in ("data", "tokenizer", "output"):
+                short = [f"{value or '.'} {what}" for what in ("is a folder", "has no", "was not")]
+                yield from (value[:60], repr(value)) if len(value) > 2 else (repr(value), f"file: {value}", *short)
 
 
 def _set_key(recipe: object, random: Random) -> tuple[object, str]:

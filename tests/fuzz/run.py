@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from random import Random
 
 from fuzz import checkpoints, indexes, recipes, server_requests, tables
-from fuzz.outcomes import Target, judge
+from fuzz.outcomes import CaseRandom, Target, judge
 
 TARGETS: dict[str, Target] = {
     "checkpoints": checkpoints.TARGET,
+    "keys": checkpoints.KEYS_TARGET,
     "recipes": recipes.TARGET,
     "tables": tables.TARGET,
     "indexes": indexes.TARGET,
@@ -48,7 +48,7 @@ def run_case(
     """Run one case; return the change, the outcome and the message."""
     workspace = Path(tempfile.mkdtemp(prefix="case-", dir=folder.parent))
     try:
-        case = TARGETS[target].make(folder, Random(f"{target} {seed} {number}"), workspace)
+        case = TARGETS[target].make(folder, CaseRandom(target, seed, number), workspace)
         on_begin(case.change)
         return case.change, *judge(case)
     finally:
@@ -63,16 +63,19 @@ def work(target: str, seed: int, folder: Path, limits: tuple[int, int, float], f
         folder: folder of the intact files.
         limits: number of the first case and of the first that is not run, and the time at which to stop.
         first: whether to write the intact files first.
-        events: receives ("ready",), ("begin", number, change) and ("end", outcome, message).
+        events: receives ("ready",), ("begin", number, change), ("end", outcome, message) and ("done",).
     """
     be_quiet()
     if first:
         prepare(target, folder)
     events.send(("ready",))
     number, end, stop = limits
+    if (count := TARGETS[target].count) is not None:
+        end = min(end, count(folder))
     while number < end and time.monotonic() < stop:
         _, outcome, message = run_case(
             target, folder, seed, number, lambda change, number=number: events.send(("begin", number, change))
         )
         events.send(("end", outcome, message))
         number += 1
+    events.send(("done",))

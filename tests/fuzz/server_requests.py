@@ -6,6 +6,7 @@ import functools
 import http.client
 import socket
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/classify": {"model": "classifier", "text": ["the storm"], "truncate": True},
     "/view": {"model": "bert", "text": "the storm"},
 }
+GET_PATHS = ("/health/live", "/health/ready", "/metrics", "/v1/models", "/v1/models/{name}")
+MAX_GROWTH_MB = 600
+"""Growth of the server's peak memory that all requests together may cause."""
 NOT_IMPLEMENTED = {501, 505}
 """Statuses of a request whose method or version of HTTP the server does not implement."""
 
@@ -42,14 +46,24 @@ def prepare(folder: Path) -> None:
 
 
 @functools.cache
-def server_address(folder: Path) -> str:
-    """Start a server for this process and return its address; it ends with the process."""
+def start_server(folder: Path) -> tuple[Any, float]:
+    """Start a server for this process, which ends with the process; return it and its peak memory."""
     from support import served
 
     running = contextlib.ExitStack()
     atexit.register(running.close)
     models = {name: folder / name for name in MODELS}
-    return running.enter_context(served.server(models, tasks=["marian=translate,summarize"])).address
+    server = running.enter_context(served.server(models, tasks=["marian=translate,summarize"]))
+    return server, server.peak_memory()
+
+
+def _counted(originals: Path, send: Callable[[], int]) -> int:
+    """Send requests, check the memory of the server, and return the number of the requests."""
+    server, before = start_server(originals)
+    count = send()
+    grown = server.peak_memory() - before
+    assert grown < MAX_GROWTH_MB, f"the server's memory has grown by {grown:,.0f} MB"
+    return count
 
 
 @functools.cache
@@ -61,29 +75,37 @@ def _document(address: str) -> Any:
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
     """Return a case of several requests to one operation."""
-    address = server_address(originals)
-    path = random.choice(sorted(BODIES))
-    kind = random.choice(["valid", "invalid", "changed", "bytes"])
+    address = start_server(originals)[0].address
+    path = random.choice([*sorted(BODIES), *GET_PATHS])
+    method = "POST" if path in BODIES else "GET"
+    kinds = ["valid", "invalid", "changed", "bytes"]
+    kind = random.choice([kind for kind in kinds if kind != "invalid" or method == "POST"])  # without parameters
     if kind in ("valid", "invalid"):
         number = random.randrange(2**32)
         return Case(
-            f"{kind} requests for POST {path}",
-            lambda: _generated(address, path, kind, number),
+            f"{kind} requests for {method} {path}",
+            lambda: _counted(originals, lambda: _generated(address, method, path, kind, number)),
             [path],
             memory_mb=GENERATOR_MB,
             seconds=SECONDS,
         )
-    requests = [_changed(path, kind, random) for _ in range(PER_CASE)]
-    return Case(f"POST {path}: {kind}", lambda: _send_all(address, requests, kind == "bytes"), [path], seconds=SECONDS)
+    requests = [_changed(method, path, kind, random) for _ in range(PER_CASE)]
+    return Case(
+        f"{method} {path}: {kind}",
+        lambda: _counted(originals, lambda: _send_all(address, requests, kind == "bytes")),
+        [path],
+        seconds=SECONDS,
+    )
 
 
-def _generated(address: str, path: str, kind: str, number: int) -> None:
-    """Send requests that are valid or invalid by the OpenAPI document, and check the responses against it."""
+def _generated(address: str, method: str, path: str, kind: str, number: int) -> int:
+    """Send requests that are valid or invalid by the OpenAPI document, check the responses against it, and count them."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from schemathesis.checks import not_a_server_error
     from schemathesis.generation import GenerationMode
     from schemathesis.specs.openapi import checks
 
+    count = 0
     mode = GenerationMode.POSITIVE if kind == "valid" else GenerationMode.NEGATIVE
     used = [not_a_server_error, checks.content_type_conformance, checks.response_schema_conformance]
     used += [checks.status_code_conformance, checks.negative_data_rejection]
@@ -96,9 +118,11 @@ def _generated(address: str, path: str, kind: str, number: int) -> None:
 
     @seed(number)
     @settings(max_examples=PER_CASE, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=quiet)
-    @given(case=_document(address)[path]["POST"].as_strategy(generation_mode=mode))
+    @given(case=_document(address)[path][method].as_strategy(generation_mode=mode))
     def send(case: Any) -> None:
-        if kind == "valid" and isinstance(case.body, dict):
+        nonlocal count
+        count += 1
+        if kind == "valid" and path in BODIES and isinstance(case.body, dict):
             case.body["model"] = BODIES[path]["model"]  # a loaded one, or no request comes as far as a model
             if "max_new_tokens" in BODIES[path]:  # a search with 16 beams to the limit of the model takes minutes
                 case.body |= {"max_new_tokens": 3, "beam_size": 2}
@@ -107,18 +131,20 @@ def _generated(address: str, path: str, kind: str, number: int) -> None:
         case.validate_response(response, checks=used[:-1] if response.status_code == 413 else used)
 
     send()
+    return count
 
 
-def _changed(path: str, kind: str, random: Random) -> tuple[str, bytes]:
-    """Return a description and the bytes of a request with changed JSON or changed bytes."""
-    body: Any = BODIES[path]
+def _changed(method: str, path: str, kind: str, random: Random) -> tuple[str, bytes]:
+    """Return a description and the bytes of a request with changed JSON or changed bytes; a GET may have a body, too."""
+    body: Any = BODIES.get(path, {"model": "bert"})
+    path = path.replace("{name}", random.choice(["bert", "x", "..", "%00", "a/b", "%ff", "bert?x=1", "x" * 9000]))
     what = ""
     if kind == "changed":
         for _ in range(random.choice([1, 1, 2])):
             body, one = mutations.change_value(body, random)
             what += f"{one}; "
     content = mutations.json_text(body, random)
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
     request = f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
     if kind == "bytes":
         part = random.choice(["request", "body", "header"])
@@ -143,21 +169,22 @@ HEADERS = [
 ]  # fmt: skip
 
 
-def _send_all(address: str, requests: list[tuple[str, bytes]], may_close: bool) -> None:
-    """Send requests, and check their responses and that the server still answers."""
+def _send_all(address: str, requests: list[tuple[str, bytes]], may_close: bool) -> int:
+    """Send requests, check their responses and that the server still answers, and return their number."""
     for what, request in requests:
         _send(address, what, request, may_close)
     try:
         urllib.request.urlopen(f"{address}/health/live", timeout=SECONDS).close()
     except OSError as error:
         raise AssertionError(f"the server does not answer after {requests[-1][0]}: {error}") from None
+    return len(requests)
 
 
 def _send(address: str, what: str, request: bytes, may_close: bool) -> None:
     """Send the bytes of a request and check the response, which may be missing if the bytes may be no request."""
     host, port = address.removeprefix("http://").rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
-        with contextlib.suppress(ConnectionError):  # an early refusal
+        with contextlib.suppress(OSError):  # an early refusal
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
         status, content = _response(connection)

@@ -20,7 +20,9 @@ from clearhead.data.records import Records
 from clearhead.io.json import read_json
 from clearhead.pipelines.auto import load_pipeline
 from clearhead.retrieval.manifest import MANIFEST, read_manifest
+from clearhead.train.loop.metrics_logger import read_metrics
 from clearhead.train.recipe.load import read_recipe
+from clearhead.train.trainer import train
 from fuzz.outcomes import Case, judge
 
 
@@ -366,3 +368,28 @@ def test_sizes_of_a_search_name_the_file(mbart, tmp_path):
     model = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     options = {"source_lang": "en_XX", "target_lang": "de_DE"}
     refused(lambda: model.generate(["a"], **options), "num_beams", "generation_config.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"step,loss\n\xff,1\n", b"step,loss\n1,x\n", b"x,loss\n1,2.0\n", b"step,loss\n,2.0\n"]
+)
+def test_damaged_metrics_are_named(tmp_path, content):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    refused(lambda: read_metrics(tmp_path / "metrics.csv"), tmp_path / "metrics.csv", "remove it")
+
+
+def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
+    def train_with(**changes):
+        train(read_recipe(write_tiny(tmp_path, **changes)))
+
+    refused(lambda: train_with(model__d_model=9), "model: d_model must be divisible by num_heads")
+    refused(lambda: train_with(training__device="x"), "training.device: device 'x'")
+    (tmp_path / "empty.tsv").write_text("source\ttarget\n \t \n")
+    refused(lambda: train_with(data__train=str(tmp_path / "empty.tsv")), "tokenizer: no text to learn from")
+    train_with(training__steps=1)
+    tokenizer = tmp_path / "run" / "data" / "tokenizer"
+    with_tokenizer = {"tokenizer__path": str(tokenizer), "output": str(tmp_path / "two")}
+    empty = tmp_path / "empty.tsv"
+    refused(lambda: train_with(data__train=str(empty), **with_tokenizer), empty, "no examples")
+    change(tokenizer / "tokenizer_config.json", pad_token="<x>")
+    refused(lambda: train_with(**with_tokenizer), tokenizer, "no pad token")

@@ -11,7 +11,7 @@ from fuzz import outcomes
 from fuzz.outcomes import Case, judge
 from fuzz.run import TARGETS
 
-CASES = {"checkpoints": 150, "recipes": 100, "tables": 400, "indexes": 120, "requests": 4}
+CASES = {"checkpoints": 150, "keys": 3000, "recipes": 100, "tables": 400, "indexes": 120, "requests": 4}
 
 
 def test_every_target_is_tested():
@@ -19,7 +19,7 @@ def test_every_target_is_tested():
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(name, marks=pytest.mark.slow if name == "requests" else ()) for name in CASES]
+    "target", [pytest.param(name, marks=pytest.mark.slow if name in ("keys", "requests") else ()) for name in CASES]
 )
 def test_hostile_inputs_work_or_are_refused_in_one_line(target):
     command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]

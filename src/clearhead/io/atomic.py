@@ -139,8 +139,9 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
         replace_folder(part, folder, check)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and (error.filename is None or Path(error.filename).is_relative_to(part)):
-            name = Path(error.filename or part).relative_to(part)  # the error of a full disk has no path
+        # the error of a full disk has no path
+        if isinstance(error, OSError) and error.errno and Path(error.filename or part).is_relative_to(part):
+            name = Path(error.filename or part).relative_to(part)
             raise OSError(error.errno, error.strerror, str(folder / name)) from None
         raise
 

@@ -10,6 +10,7 @@ from clearhead.checkpoints.seq2seq_family import with_explicit_sizes
 from clearhead.memory import check_memory
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.runtime.device import choose_device
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 
 _BATCH_BYTES = 2**10
@@ -29,7 +30,9 @@ def check_size(config: EncoderConfig | Seq2SeqConfig, recipe: Recipe) -> None:
     Raises:
         ValueError: it does not fit.
     """
-    device, size = choose_device(recipe.training.device), model_bytes(config)
+    device = choose_device(recipe.training.device)
+    with named("model"):
+        size = model_bytes(config)
     purpose = f"training a model with d_model={config.d_model} and num_layers={config.num_layers}"
     sizes = "d_model, ffn_hidden, num_layers, decoder_num_layers, max_len"
     advice = f"Choose smaller sizes in the recipe's section model ({sizes}) or a smaller tokenizer.vocab_size."

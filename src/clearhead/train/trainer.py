@@ -35,6 +35,7 @@ from clearhead.train.loop.metrics_logger import MetricsLogger
 from clearhead.train.loop.resume import RECIPE_FILE, VERSIONS_FILE, SavedRun, check_folder
 from clearhead.train.loop.signals import stop_on_signals
 from clearhead.train.memory import describe_model
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.load import flatten
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import prepare_model
@@ -122,7 +123,8 @@ def train_locked(recipe: Recipe, *, resume: bool, on_step: OnStep) -> TrainingRe
 
 
 def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
-    device = choose_device(recipe.training.device).type
+    with named("training.device"):
+        device = choose_device(recipe.training.device).type
     saved = SavedRun.read(recipe, device) if check_folder(recipe, resume) else None
     if resume and saved is None:
         log.info("%s has no checkpoint to resume from: this is a new run", recipe.output)

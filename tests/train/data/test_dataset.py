@@ -144,9 +144,16 @@ def test_damaged_dataset_is_rebuilt(tmp_path):
         ("tokens-0.bin", b"1234"),
         ("clearhead-store.json", b"{"),
         ("clearhead-store.json", b'{"format": 0}'),
+        ("clearhead-store.json", lambda content: content.replace(b'"order"', b'"x"')),
+        ("clearhead-store.json", lambda content: content.replace(b'"examples": 3', b'"examples": 0')),
+        ("clearhead-store.json", lambda content: content.replace(b'"order": [\n', b'"order": [\n"x",')),
+        ("starts.bin", lambda content: content[:8] + content[:8] + content[16:]),
+        ("lengths.bin", lambda content: b"\xff" * 4 + content[4:]),
     ):
         build_dataset(folder, rows(3), letters, key="a")
-        (folder / name).write_bytes(content)
+        intact = (folder / name).read_bytes()
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content(intact))
+        assert (folder / name).read_bytes() != intact
         with pytest.raises(ValueError, match="damaged|not a tokenized dataset|another version"):
             TokenizedDataset(folder)
         assert len(build_dataset(folder, rows(3), letters, key="a")) == 3

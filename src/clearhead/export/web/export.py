@@ -20,6 +20,7 @@ from clearhead.export.web.page_files import LESSON, RUNTIMES, page_files, reposi
 from clearhead.export.web.tokenizer import web_tokenizer
 from clearhead.export.web.weights import FILE, MAX_MEGABYTES, WeightsFile
 from clearhead.generation.strategy import resolve_eos_ids
+from clearhead.io.atomic import error_path
 from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.auto import load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -78,7 +79,8 @@ def export_web(
         )
         for path in static:
             if path.name not in LESSON or description.get("lesson"):
-                shutil.copy(path, output / path.name)
+                with error_path(output / path.name):  # the error of a full disk names the source
+                    shutil.copy(path, output / path.name)
         with tempfile.TemporaryDirectory() as temporary:
             copies = Path(temporary, MODEL_FOLDER)
             shutil.copytree(output / MODEL_FOLDER, copies)

@@ -10,16 +10,23 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
+from pydantic import ValidationError
 
 from clearhead.data.records import Row
 from clearhead.io.atomic import atomic_folder
 from clearhead.io.locks import LOCK_NAME, writer_lock
-from clearhead.train.data.writer import FORMAT, MANIFEST, TYPE_CODES, DatasetWriter, Example
+from clearhead.train.data.writer import MANIFEST, TYPE_CODES, DatasetWriter, Example, Manifest
 
 Examples = Callable[[Sequence[Row]], Iterable[Sequence[Example]]]
 """Converts each row to its examples: none, one or several."""
 
 CHUNK_ROWS = 1000
+_CHECKED_ROWS = 1_000_000
+"""Rows of the positions that are checked together, so that the memory is small."""
+
+
+class NoExamplesError(ValueError):
+    """No row has an example that can be used."""
 
 
 class TokenizedDataset:
@@ -51,16 +58,13 @@ class TokenizedDataset:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         manifest = _read_manifest(self.folder)
-        self.key: str = manifest["key"]
-        self.max_tokens: int | None = manifest["budget"]
-        self.skipped: dict[str, int] = manifest["skipped"]
-        self.fields: tuple[str, ...] = tuple(manifest["sequences"])
-        self._numbers: dict[str, str] = manifest["numbers"]
-        self._order: list[str] = manifest["order"]
-        self._count: int = manifest["examples"]
+        self.key, self.max_tokens = manifest.key, manifest.budget
+        self.skipped, self.fields = manifest.skipped, tuple(manifest.sequences)
+        self._numbers, self._order, self._count = manifest.numbers, manifest.order, manifest.examples
         shape = (self._count, len(self.fields))
         self.lengths: Int32[np.ndarray, "N F"] = self._map("lengths", "i", shape)
         self._starts = self._map("starts", "q", shape)
+        self._check_starts()
         totals = self._starts[-1] + self.lengths[-1]
         self._tokens = [self._map(f"tokens-{number}", "i", (int(total),)) for number, total in enumerate(totals)]
         self._values = [
@@ -95,6 +99,16 @@ class TokenizedDataset:
         """Pickle only the folder: another process maps the files itself instead of copying their contents."""
         return TokenizedDataset, (self.folder,)
 
+    def _check_starts(self) -> None:
+        """Check that the tokens of each example follow those of the one before."""
+        end = np.zeros(len(self.fields), np.int64)
+        for first in range(0, self._count, _CHECKED_ROWS):
+            lengths, starts = (array[first : first + _CHECKED_ROWS] for array in (self.lengths, self._starts))
+            ends = end + np.cumsum(lengths, axis=0, dtype=np.int64)
+            if (lengths < 0).any() or not np.array_equal(starts, ends - lengths):
+                raise ValueError(f"{self.folder / 'starts.bin'} is damaged; remove {self.folder}")
+            end = ends[-1]
+
     def _map(self, name: str, code: str, shape: tuple[int, ...]) -> Any:
         path = self.folder / f"{name}.bin"
         expected = math.prod(shape) * np.dtype(code).itemsize
@@ -128,7 +142,8 @@ def build_dataset(
         strict: raise an error for an example without tokens or beyond the limit, instead of skipping it.
 
     Raises:
-        ValueError: a folder that is not a dataset, no examples, or with `strict` an example that cannot be used.
+        NoExamplesError: no row has an example.
+        ValueError: a folder that is not a dataset, or with `strict` an example that cannot be used.
         OSError: the disk is full, or the destination is not writable; the error names the folder.
 
     >>> import tempfile, pathlib
@@ -172,7 +187,7 @@ def _write_all(
         writer.write_chunk()
     if writer.count == 0:
         reasons = "; ".join(f"{count}: {reason}" for reason, count in writer.skipped.items())
-        raise ValueError(f"no examples are left to train on ({reasons or 'the rows have none'})")
+        raise NoExamplesError(f"no examples are left to train on ({reasons or 'the rows have none'})")
 
 
 def _reason_to_skip(example: Example, max_tokens: int | None) -> str | None:
@@ -184,14 +199,17 @@ def _reason_to_skip(example: Example, max_tokens: int | None) -> str | None:
     return None
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> Manifest:
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError) as error:
+        content = (folder / MANIFEST).read_bytes()
+    except OSError as error:
         raise ValueError(f"{folder} is not a tokenized dataset: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{folder} is a dataset of another version of clearhead; remove it")
-    return manifest
+    try:
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        found = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ValueError(f"{folder / MANIFEST} is damaged or of another version ({found}); remove {folder}") from None
 
 
 def _is_replaceable(folder: Path) -> bool:

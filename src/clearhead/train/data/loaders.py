@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from torch import nn
 from clearhead.data.records import Records
 from clearhead.finite import NonFiniteError
 from clearhead.train.data.dataloader import TrainingDataLoader
-from clearhead.train.data.dataset import TokenizedDataset, build_dataset
+from clearhead.train.data.dataset import NoExamplesError, TokenizedDataset, build_dataset
 from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.memory import check_batch, check_update
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
 from clearhead.train.tasks.base import Task
@@ -42,16 +43,21 @@ def build_datasets(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Token
 
 def _build(recipe: Recipe, task: Task[Any], folder: Path, files: Files) -> TokenizedDataset:
     data = recipe.data
-    records = Records(files, fields=task.fields_of(files), columns=data.columns, encoding=data.encoding)
+    with named("data"):
+        records = Records(files, fields=task.fields_of(files), columns=data.columns, encoding=data.encoding)
     truncated, too_long = task.num_truncated, task.num_too_long
-    dataset = build_dataset(
-        folder,
-        records,
-        task.examples,
-        key=json.dumps([records.describe(), data.model_dump(mode="json"), task.cache_key()]),
-        max_tokens=data.batch_tokens,
-        strict=data.strict,
-    )
+    try:
+        dataset = build_dataset(
+            folder,
+            records,
+            task.examples,
+            key=json.dumps([records.describe(), data.model_dump(mode="json"), task.cache_key()]),
+            max_tokens=data.batch_tokens,
+            strict=data.strict,
+        )
+    except NoExamplesError as error:
+        names = files.values() if isinstance(files, Mapping) else [files]
+        raise ValueError(f"{', '.join(map(str, names))}: {error}") from None
     reasons = [f"{count:,}: {reason}" for reason, count in dataset.skipped.items()]
     if task.num_too_long > too_long:
         reasons.append(f"{task.num_too_long - too_long:,}: {task.untruncated_field} too long")

@@ -1,12 +1,13 @@
 """Write a tokenized dataset."""
 
 import contextlib
-import json
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, Literal
+
+from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from clearhead.io.atomic import error_path
 
@@ -14,9 +15,44 @@ Example = Mapping[str, Sequence[int] | int | float]
 """One training example: a sequence field has any number of tokens, a number field one number."""
 
 MANIFEST = "clearhead-store.json"
-FORMAT = 1
+FORMAT: Literal[1] = 1
 TYPE_CODES = {"int": "q", "float": "d"}
 """Array type codes of number fields."""
+
+
+class Manifest(BaseModel, frozen=True, strict=True):
+    """Description of a dataset, in its JSON file.
+
+    Args:
+        format: version of the format.
+        key: everything that the examples depend on.
+        budget: maximum number of tokens of an example over all its sequence fields.
+        examples: number of examples.
+        order: all fields of an example.
+        sequences: those with tokens.
+        numbers: those with a number, and its type.
+        skipped: number of skipped examples by reason.
+
+    >>> from clearhead.train.data.writer import Manifest
+    >>> fields = {"order": ["ids"], "sequences": ["ids"], "numbers": {}}
+    >>> Manifest(key="bytes of a.txt", budget=None, examples=1, **fields, skipped={}).format
+    1
+    """
+
+    format: Literal[1] = FORMAT
+    key: str
+    budget: int | None
+    examples: PositiveInt
+    order: list[str]
+    sequences: Annotated[list[str], Field(min_length=1)]
+    numbers: dict[str, Literal["int", "float"]]
+    skipped: dict[str, int]
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> "Manifest":
+        if sorted(self.order) != sorted([*self.sequences, *self.numbers]):
+            raise ValueError(f"the fields {self.order} are not {self.sequences} and {list(self.numbers)}")
+        return self
 
 
 class DatasetWriter:
@@ -74,19 +110,18 @@ class DatasetWriter:
 
     def finish(self, key: str, max_tokens: int | None) -> None:
         """Write the manifest and close the files."""
-        manifest = {
-            "format": FORMAT,
-            "key": key,
-            "budget": max_tokens,
-            "examples": self.count,
-            "order": [name for name, _ in self._schema],
-            "sequences": [name for name, kind in self._schema if kind == "tokens"],
-            "numbers": {name: kind for name, kind in self._schema if kind != "tokens"},
-            "skipped": dict(self.skipped),
-        }
+        manifest = Manifest(
+            key=key,
+            budget=max_tokens,
+            examples=self.count,
+            order=[name for name, _ in self._schema],
+            sequences=[name for name, kind in self._schema if kind == "tokens"],
+            numbers={name: kind for name, kind in self._schema if kind != "tokens"},  # type: ignore[misc]
+            skipped=dict(self.skipped),
+        )
         with error_path(self._folder):
             self._files[MANIFEST] = (self._part / MANIFEST).open("wb")
-            self._files[MANIFEST].write(json.dumps(manifest, indent=1).encode())
+            self._files[MANIFEST].write(manifest.model_dump_json(indent=1).encode())
             for file in self._files.values():
                 file.close()
 

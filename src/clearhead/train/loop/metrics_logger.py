@@ -75,15 +75,25 @@ class MetricsLogger:
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """Return the rows of a metrics.csv without their empty cells, or [] if the file does not exist."""
+    """Return the rows of a metrics.csv without their empty cells, or [] if the file does not exist.
+
+    Raises:
+        ValueError: the file is damaged; the error names it.
+    """
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        # a line without its end was cut off, perhaps in the middle of a number
-        reader = csv.DictReader(line for line in file if line.endswith("\n"))
-        width = len(reader.fieldnames or ())
-        complete = [row for row in reader if None not in row.values() and len(row) == width]
-    return [{name: _parse(name, value) for name, value in row.items() if value} for row in complete]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            # a line without its end was cut off, perhaps in the middle of a number
+            reader = csv.DictReader(line for line in file if line.endswith("\n"))
+            width = len(reader.fieldnames or ())
+            complete = [row for row in reader if None not in row.values() and len(row) == width]
+        rows = [{name: _parse(name, value) for name, value in row.items() if value} for row in complete]
+        if any("step" not in row for row in rows):
+            raise ValueError("a row has no step")
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged: {error}; remove it") from None
+    return rows
 
 
 def _parse(name: str, value: str) -> float | int:

@@ -1,12 +1,28 @@
 """Error messages for invalid recipes."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from clearhead.choices import suggest
+
+
+@contextlib.contextmanager
+def named(key: str) -> Iterator[None]:
+    """Begin the message of a ValueError in the block with a key of the recipe.
+
+    >>> from clearhead.train.recipe.errors import named
+    >>> with named("training.device"): raise ValueError("no such device")
+    Traceback (most recent call last):
+    ValueError: training.device: no such device
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
 
 
 def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[str, ...]) -> str:

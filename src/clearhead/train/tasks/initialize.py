@@ -27,6 +27,7 @@ from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.memory import check_depth, check_size
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import config_changes
 
@@ -72,10 +73,12 @@ def initialize_encoder(
         return model, family, tokenizer
     family = get_family(recipe.model.architecture or "bert", checkpoints.ENCODER_FAMILIES)
     sizes = {name: value for name, value in model_sizes(recipe).items() if name != "decoder_num_layers"}
-    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **sizes), recipe)
+    with named("model"):
+        smallest_config = family.make_config(vocab_size=_MIN_VOCABULARY, **sizes)
+    check_size(smallest_config, recipe)
     new_tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, text_fields)
     assert isinstance(new_tokenizer, Tokenizer)
-    pad_id = special_token_id(new_tokenizer, "pad", "[PAD]")
+    pad_id = special_token_id(new_tokenizer, "pad", "[PAD]", recipe)
     config = family.make_config(vocab_size=vocabulary_size(new_tokenizer), pad_id=pad_id, **sizes)
     check_size(config, recipe)
     return EncoderModel(regularized(config, recipe)), family, new_tokenizer
@@ -95,9 +98,14 @@ def initialize_seq2seq(
     if section.init_decoder_from is not None:
         return _with_new_encoder(recipe, section.init_decoder_from)
     family = get_family(section.architecture or "marian", checkpoints.SEQ2SEQ_FAMILIES)
-    check_size(family.make_config(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe)), recipe)
+    with named("model"):
+        smallest_config = family.make_config(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe))
+    check_size(smallest_config, recipe)
     tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, fields)
-    pad_id, eos_id = special_token_id(tokenizer, "pad", "<pad>"), special_token_id(tokenizer, "eos", "</s>")
+    pad_id, eos_id = (
+        special_token_id(tokenizer, "pad", "<pad>", recipe),
+        special_token_id(tokenizer, "eos", "</s>", recipe),
+    )
     config = family.make_config(
         vocab_size=vocabulary_size(tokenizer),
         pad_id=pad_id,
@@ -124,14 +132,14 @@ def _with_new_decoder(recipe: Recipe, name: str) -> tuple[Seq2Seq, Seq2SeqFamily
         return model, family, _tokenizer_of(checkpoint, whole, family)
     encoder, encoder_family = checkpoints.load_encoder(checkpoint, with_recipe_rates(recipe))
     tokenizer = check_vocabulary(Tokenizer.from_folder(checkpoint), checkpoint, encoder.config.vocab_size)
-    sep_id = special_token_id(tokenizer, "sep", "[SEP]")
+    sep_id = special_token_id(tokenizer, "sep", "[SEP]", recipe)
     check_depth(encoder.config, depth or 1, recipe)
     model = warm_start.seq2seq_from_encoder(
         encoder,
         encoder_family,
         decoder_num_layers=depth or encoder.config.num_layers,
-        pad_id=special_token_id(tokenizer, "pad", "[PAD]"),
-        start_id=special_token_id(tokenizer, "cls", "[CLS]"),
+        pad_id=special_token_id(tokenizer, "pad", "[PAD]", recipe),
+        start_id=special_token_id(tokenizer, "cls", "[CLS]", recipe),
         eos_ids=(sep_id,),
     )
     return model, checkpoints.SEQ2SEQ_FAMILIES["bart"], tokenizer
@@ -169,12 +177,13 @@ def load_or_train_tokenizer(
     if not key_file.is_file() or read_json(key_file) != json.loads(json.dumps(key)):
         if output.exists() and not key_file.is_file():
             raise ValueError(f"{output} exists and was not written by a run; remove it or choose another output")
-        tokenizer = train_bpe(
-            (row.values[field].strip() for row in records for field in text_fields),
-            vocab_size=section.vocab_size,
-            lowercase=section.lowercase,
-            architecture="encoder" if model_type in checkpoints.ENCODER_FAMILIES else "encoder-decoder",
-        )
+        with named("tokenizer"):
+            tokenizer = train_bpe(
+                (row.values[field].strip() for row in records for field in text_fields),
+                vocab_size=section.vocab_size,
+                lowercase=section.lowercase,
+                architecture="encoder" if model_type in checkpoints.ENCODER_FAMILIES else "encoder-decoder",
+            )
         with atomic_folder(output) as part:
             tokenizer.save(part, None)
             write_json(part / key_file.name, key)
@@ -200,16 +209,19 @@ def get_family(name: str, families: Mapping[str, F]) -> F:
     return families[name]
 
 
-def special_token_id(tokenizer: TextTokenizer, role: str, default: str) -> int:
+def special_token_id(tokenizer: TextTokenizer, role: str, default: str, recipe: Recipe) -> int:
     """Return the id of a special token.
 
     Raises:
-        ValueError: the tokenizer has none.
+        ValueError: the tokenizer has none; the error names its folder.
     """
     assert isinstance(tokenizer, MultilingualTokenizer)
     token_id = tokenizer.token_id(special_tokens.special_token(tokenizer.config, role, default))
     if token_id is None:
-        raise ValueError(f"the tokenizer has no {role} token, which training requires")
+        section = recipe.model
+        folder = section.init_from or section.init_encoder_from or recipe.tokenizer.path
+        folder = folder or str(Path(recipe.output) / "data" / "tokenizer")
+        raise ValueError(f"{folder}: the tokenizer has no {role} token, which training requires")
     return token_id
 
 

@@ -62,7 +62,7 @@ class MaskedLanguageModelTask(EncoderTask[MaskedLanguageModel]):
     def __init__(self, recipe: Recipe, model: MaskedLanguageModel, tokenizer: Tokenizer, family: EncoderFamily) -> None:
         super().__init__(recipe, model, model.encoder, tokenizer, family)
         self.objective: MaskedLanguageModelObjective = recipe.objective
-        self._mask_id = initialize.special_token_id(tokenizer, "mask", "[MASK]")
+        self._mask_id = initialize.special_token_id(tokenizer, "mask", "[MASK]", recipe)
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "MaskedLanguageModelTask":
