@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import importlib.metadata
+import math
 import pkgutil
 import re
 import subprocess
@@ -106,6 +107,14 @@ def test_tutorial_trains_a_translator(tmp_path, monkeypatch):
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, "tutorial", "exec"), names)
     assert names["right"] >= 0.9 * len(names["pairs"]) > 40
+
+
+def test_tutorial_states_the_smallest_loss():
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    words = int(re.search(r"pairs, (\d+) words", text)[1])
+    smoothed = [0.9 + 0.1 / words, *[0.1 / words] * (words - 1)]
+    entropy = -sum(share * math.log(share) for share in smoothed)
+    assert f"cannot fall below {entropy:.2f}" in text
 
 
 def test_paper_document_states_every_equation():

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -225,6 +226,11 @@ def test_failed_workers_report_the_reason_and_leave_the_queue(bert, tmp_path, ra
     shards = {str(tmp_path / f"{n}.txt"): tmp_path / f"{n}.parquet" for n in range(3)}
     with pytest.raises(ValueError, match="no worker is left for 3 shards; the last error: no such model folder"):
         list(ray_workers.RayPool(shards, job_of(tmp_path / "nowhere"), None).run())
+
+
+def test_page_states_the_number_of_failures():
+    page = Path(__file__).parents[2] / "docs" / "guides" / "vectors.md"
+    assert f"After {ray_workers._MAX_DEATHS} failures a shard is reported" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -72,6 +72,22 @@ def test_short_soak_does_not_judge_slopes(verdict):
     assert str(promises[0]).startswith("not judged  resident memory is flat: +9.00 MiB a minute")
     assert verdict.judge_fairness([99.0], [0.1], 60).kept is None
     assert verdict.judge_fairness([99.0], [0.1], 1800).kept is False
+    assert verdict.judge_fairness([0.5] * 90 + [4.0] * 10, [0.1], 1800).kept is True
+    assert verdict.judge_fairness([0.5] * 90 + [6.0] * 10, [0.1], 1800).kept is False
+
+
+def test_page_states_the_results_and_limits(verdict):
+    docs = SOAK.parents[2] / "docs"
+    report = json.loads((docs / "benchmarks" / "soak.json").read_text(encoding="utf-8"))
+    page = (docs / "robustness.md").read_text(encoding="utf-8")
+    found = {promise["name"]: promise["found"].split(" (")[0] for promise in report["promises"]}
+    assert all(promise["kept"] for promise in report["promises"])
+    for name in ("resident memory is flat", "open descriptors are flat", "every result equals the offline one"):
+        assert found[name].split(", ")[0] in page, name
+    assert found["a greedy client does not starve polite ones"] in page
+    for bound in (f"{verdict.MAX_SLOPE_MIB:g} MiB a minute", f"median of {verdict.MAX_POLITE_SECONDS:g} s"):
+        assert f"| {bound}" in page
+    assert f"99th percentile of {verdict.MAX_POLITE_LAST:g} s" in page
 
 
 def test_wrong_lost_and_unexpected_responses_break_promises(verdict):

@@ -210,5 +210,7 @@ class OfflineModels:
     def _information(self):
         names = [model.partition("=")[0] for model in self.models]
         yield Request("models", "/v1/models", None, {"data": [{"id": name} for name in names]})
+        yield from (Request("models", f"/v1/models/{name}", None, {"id": name}) for name in names)
         yield Request("health", "/health/ready", None, {"status": "ready"})
+        yield Request("health", "/health/live", None, {"status": "alive"})
         yield Request("metrics", "/metrics", None, None)

@@ -11,6 +11,7 @@ from support import forks
 from support.data.training import outcome, same, write_tiny
 
 from clearhead.checkpoints import load_seq2seq
+from clearhead.train.data import dataloader
 from clearhead.train.loop.checkpointing import is_finite, read_state
 
 WRITTEN = "could not write the checkpoint ({}); the previous checkpoint is intact"
@@ -64,8 +65,6 @@ def test_signal_stops_after_the_step(folder, whole, sent, batch, step, caplog):
 
 def terminate_while_collecting():
     """Send SIGTERM soon after the collection of an update's batches has begun, and shorten the wait for its end."""
-    from clearhead.train.data import dataloader
-
     dataloader._STOP_SECONDS = 0.2
     collect = dataloader.TrainingDataLoader._update
 
@@ -78,6 +77,7 @@ def terminate_while_collecting():
 
 def test_signal_stops_the_collection_of_a_long_update(folder):
     changes = {"training__gradient_accumulation_steps": 100_000, "training__steps": 1, "optimizer__warmup_steps": 0}
+    assert dataloader._STOP_SECONDS == 10  # as docs/robustness.md says
     status, log, run = ended(folder, "collecting", hook=terminate_while_collecting, **changes)
     assert status == 130
     assert "clearhead: stopped while batches are collected; --resume continues from the last checkpoint" in log
