@@ -281,3 +281,12 @@ def test_invalid_heads_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(data | {"problem_type": "regression"}))
     with pytest.raises(ValueError, match="no probabilities"):
         TextClassifier.from_pretrained(tmp_path)
+
+
+def test_null_is_the_default_window_of_modernbert(tmp_path):
+    make("modernbert", tmp_path, num_hidden_layers=2)
+    data = json.loads((tmp_path / "config.json").read_text())
+    for value in (None, 128):
+        (tmp_path / "config.json").write_text(json.dumps(data | {"local_attention": value}))
+        encoder, _ = load_encoder(tmp_path)
+        assert encoder.config.windows[1] == 64

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import shutil
 import struct
 from pathlib import Path
@@ -16,25 +15,7 @@ from fuzz.outcomes import Case, CaseRandom, Target
 
 DELETED = "deleted"
 """Stands for a key that is removed."""
-KEY_VALUES: list[Any] = [
-    DELETED,
-    None,
-    True,
-    -1,
-    0,
-    1,
-    3,
-    2**31,
-    10**30,
-    0.5,
-    math.nan,
-    "",
-    "x",
-    [],
-    ["x"],
-    {},
-    {"x": 1},
-]
+KEY_VALUES: list[Any] = [DELETED, None, "x", -1, {"x": 1}, ["x"], 2**31, 0, True, 0.5]
 """Values of each key in the systematic cases."""
 MAX_KEYS = 60
 """Number of keys of a file in the systematic cases: a vocabulary has thousands that are alike."""

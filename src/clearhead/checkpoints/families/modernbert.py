@@ -37,7 +37,7 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [kind for kind in kinds if kind not in (_WHOLE, _LOCAL)]
     if unknown:
         raise ValueError(f"layer_types has {unknown[0]!r}. Use {_WHOLE} or {_LOCAL}")
-    radius = data.get("local_attention", 128) // 2
+    radius = (128 if data.get("local_attention") is None else data["local_attention"]) // 2
     thetas = _thetas(data)
     return {
         "windows": tuple(radius if kind == _LOCAL else None for kind in kinds),
