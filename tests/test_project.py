@@ -150,15 +150,30 @@ def test_layer_docstring_states_the_formula_of_its_equation():
 
 
 OFFLINE = """
-import importlib, sys
+import atexit, importlib, os, sys
 
-def forbid(event, arguments):
-    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
-        raise SystemExit(f"{event} {arguments}")
+events = []
 
-sys.addaudithook(forbid)
+def record(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
+        events.append(f"{event} {arguments}")
+
+def report():
+    if events:  # also of a connection whose error was caught
+        sys.stderr.write(f"{events}")
+        sys.stderr.flush()
+        os._exit(1)
+
+sys.addaudithook(record)
+atexit.register(report)
 for name in sys.argv[1:]:
     importlib.import_module(name)
+"""
+
+
+CAUGHT = """
+import contextlib, socket
+with contextlib.suppress(BaseException): socket.create_connection(("127.0.0.1", 9))
 """
 
 
@@ -169,13 +184,9 @@ def test_no_import_uses_the_network():
 
 
 def test_network_audit_sees_a_connection():
-    done = subprocess.run(
-        [sys.executable, "-c", OFFLINE + "import socket; socket.create_connection(('127.0.0.1', 9))"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "socket." in done.stderr
+    done = subprocess.run([sys.executable, "-c", OFFLINE + CAUGHT], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "socket.connect" in done.stderr
 
 
 def test_versions_agree():
@@ -240,7 +251,7 @@ def test_pinned_versions_install_on_all_supported_pythons():
         checked += 1
         for python in ("3.11.0", "3.12.0", "3.13.0"):
             assert SpecifierSet(required).contains(python), f"{distribution.name} {pin} needs Python {required}"
-    assert checked > 150
+    assert checked > 0.8 * len(pins)
 
 
 def test_issue_templates_and_citation_parse():

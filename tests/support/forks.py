@@ -4,7 +4,6 @@ import importlib.util
 import io
 import multiprocessing
 import os
-import resource
 import signal
 import socket
 import sys
@@ -13,7 +12,10 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported, so before the command itself can set it
-CONTEXT = multiprocessing.get_context("forkserver")
+# Windows has no fork: each command imports the libraries again
+CONTEXT = multiprocessing.get_context(
+    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+)
 CONTEXT.set_forkserver_preload(
     [
         "clearhead.cli.main",
@@ -208,6 +210,8 @@ def fill_disk_before_state(step):
 
 def fill_disk():
     """Simulate a full disk: limit the files of this process to 2,000 bytes."""
+    import resource  # Windows has none
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import logging
 import os
 import sys
 
@@ -35,6 +36,8 @@ def tune_process() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)  # the largest value that it accepts
         mallopt(_M_TRIM_THRESHOLD, 256 * 2**20)
+    else:
+        logging.getLogger(__name__).info("this system has no mallopt: only variables of the environment are set")
 
 
 def trim_memory() -> None:
