@@ -122,4 +122,4 @@ def _cgroup_left(group: Path) -> Iterator[int]:
 
 
 def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f}"
+    return f"{min(size, 2**100) / 2**30:,.1f}"  # larger integers may have no quotient

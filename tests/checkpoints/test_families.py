@@ -290,3 +290,11 @@ def test_null_is_the_default_window_of_modernbert(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(data | {"local_attention": value}))
         encoder, _ = load_encoder(tmp_path)
         assert encoder.config.windows[1] == 64
+
+
+def test_pooling_of_a_head_that_is_a_list(tmp_path):
+    make("modernbert", tmp_path, "ForSequenceClassification", num_hidden_layers=1)
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(data | {"classifier_pooling": ["mean"]}))
+    with pytest.raises(ValueError, match=r"config.json has classifier_pooling=\['mean'\], which is not supported"):
+        load_classifier(tmp_path)

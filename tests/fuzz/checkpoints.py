@@ -17,6 +17,8 @@ DELETED = "deleted"
 """Stands for a key that is removed."""
 KEY_VALUES: list[Any] = [DELETED, None, "x", -1, {"x": 1}, ["x"], 2**31, 0, True, 0.5]
 """Values of each key in the systematic cases."""
+NAMED = ("generation_config.json", "regularize.")
+"""What an error may name in place of a file: the size of a search and a training's batch are checked late."""
 MAX_KEYS = 60
 """Number of keys of a file in the systematic cases: a vocabulary has thousands that are alike."""
 
@@ -28,8 +30,7 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     folder = workspace / name.replace(" ", "-")
     shutil.copytree(originals / name, folder)
     changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 1, 2, 3]))]
-    names = [str(folder), "generation_config.json"]  # the size of a search is checked when its text is known
-    return Case(f"{name}: {'; '.join(changes)}", lambda: USES[uses[name]](folder), names)
+    return Case(f"{name}: {'; '.join(changes)}", lambda: USES[uses[name]](folder), [str(folder), *NAMED])
 
 
 def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
@@ -49,7 +50,7 @@ def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
         data[key] = value
     (folder / file).write_text(json.dumps(data))
     what = f"{name}: {file}: {key} = {value!r}"
-    return Case(what, lambda: USES[_uses(originals)[name]](folder), [str(folder), "generation_config.json"])
+    return Case(what, lambda: USES[_uses(originals)[name]](folder), [str(folder), *NAMED])
 
 
 def num_keys(originals: Path) -> int:

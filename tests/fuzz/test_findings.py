@@ -368,6 +368,8 @@ def test_sizes_of_a_search_name_the_file(mbart, tmp_path):
     model = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     options = {"source_lang": "en_XX", "target_lang": "de_DE"}
     refused(lambda: model.generate(["a"], **options), "num_beams", "generation_config.json")
+    for beams in (10**400, 5000):
+        refused(lambda beams=beams: model.generate(["a"], beam_size=beams, **options), "generation_config.json")
 
 
 @pytest.mark.parametrize(

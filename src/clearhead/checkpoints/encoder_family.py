@@ -343,7 +343,7 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if problem not in get_args(Problem):
             raise ValueError(f"{source} has problem_type={problem!r}. Use one of: {', '.join(get_args(Problem))}")
         pooling = data.get(self.head_pooling_key or "") or next(iter(self.head_poolings))
-        if pooling not in self.head_poolings:
+        if pooling not in list(self.head_poolings):  # it may be a list, which a mapping cannot look up
             raise ValueError(
                 f"{source} has {self.head_pooling_key}={pooling!r}, which is not supported. "
                 f"Use {' or '.join(self.head_poolings)}"
