@@ -351,3 +351,13 @@ def test_run_without_a_model_is_named(tmp_path, load):
     (tmp_path / "recipe.yaml").write_text("task: classification")
     with pytest.raises(ValueError, match="is a training run that has not saved a model yet; continue it with --resume"):
         load(tmp_path)
+
+
+def test_pickles_that_were_cut_are_named(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({f"{name}": torch.randn(40, 40) for name in range(4)}, path)
+    content = path.read_bytes()
+    for size in range(0, len(content), 397):
+        path.write_bytes(content[:size])
+        with pytest.raises((ValueError, OSError), match=r"pytorch_model\.bin"):
+            convert(tmp_path)

@@ -298,3 +298,12 @@ def test_pooling_of_a_head_that_is_a_list(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(data | {"classifier_pooling": ["mean"]}))
     with pytest.raises(ValueError, match=r"config.json has classifier_pooling=\['mean'\], which is not supported"):
         load_classifier(tmp_path)
+
+
+def test_rotary_base_beyond_a_float(tmp_path):
+    make("nomic_bert", tmp_path, num_hidden_layers=1)
+    data = json.loads((tmp_path / "config.json").read_text())
+    data["rope_parameters"]["rope_theta"] = 10**400
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"config.json.*rope_theta.*expected a number above 0"):
+        load_encoder(tmp_path)

@@ -17,8 +17,8 @@ DELETED = "deleted"
 """Stands for a key that is removed."""
 KEY_VALUES: list[Any] = [DELETED, None, "x", -1, {"x": 1}, ["x"], 2**31, 0, True, 0.5]
 """Values of each key in the systematic cases."""
-NAMED = ("generation_config.json", "regularize.")
-"""What an error may name in place of a file: the size of a search and a training's batch are checked late."""
+NAMED = ("generation_config.json", "regularize.", "the context of pair 0")
+"""What an error may name in place of the folder: it is raised for a text or a batch."""
 MAX_KEYS = 60
 """Number of keys of a file in the systematic cases: a vocabulary has thousands that are alike."""
 

@@ -28,8 +28,8 @@ def read_pickle(path: Path, advice: str) -> object:
     """
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+    except OSError as error:  # a damaged file may give one without a name
+        raise OSError(error.errno, error.strerror, str(path)) from None
     except Exception as error:  # torch.load raises many kinds for a damaged or unsafe file
         raise ValueError(f"{path} {_describe_error(error)}. {advice}") from None
 

@@ -66,6 +66,6 @@ def write_rotary(config: EncoderConfig) -> dict[str, Any]:
 
 
 def _positive(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
         raise ValueError(f"{key}={value!r}; expected a number above 0")
     return float(value)
