@@ -63,7 +63,8 @@ def change_value(data: Any, random: Random, preferred: tuple[tuple[Any, ...], ..
         del inner[last]
         return data, f"{where} deleted"
     if kind == "near" and isinstance(inner[last], int | float) and not isinstance(inner[last], bool):
-        value = inner[last] + random.choice([-1, 1, inner[last], 0.5, -2 * inner[last]])
+        steps = [-1, 1, inner[last], -2 * inner[last], *([0.5] if abs(inner[last]) < 2**1000 else [])]
+        value = inner[last] + random.choice(steps)
     elif kind == "other":
         value = copy.deepcopy(get(data, random.choice(places)))
     elif kind == "deep":

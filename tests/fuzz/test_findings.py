@@ -285,7 +285,7 @@ def rewrite(index, **changes):
         {"max_norm": "."},
         {"max_norm": float("inf")},
         {"columns": [3]},
-        {"columns": [[1]]},
+        *({"columns": columns} for columns in ([[1]], ["", "id"], ["id", "id"], ["text"])),
         {"rows": True},
         {"encoder__query_prompt": [[]]},
         {"encoder__query_prompt": 10**30},

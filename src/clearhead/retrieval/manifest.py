@@ -151,7 +151,9 @@ def _has_valid_types(manifest: Manifest) -> bool:
         and type(manifest.max_norm) in (int, float)
         and 0 <= manifest.max_norm < math.inf
         and isinstance(manifest.columns, list)
-        and all(isinstance(column, str) for column in manifest.columns)
+        and all(isinstance(column, str) and column for column in manifest.columns)
+        and not {*manifest.columns} & {"text", "embedding"}  # which an export adds
+        and len({*manifest.columns}) == len(manifest.columns)
         and isinstance(manifest.encoder, dict)
         and DOCUMENTS in manifest.files
         and isinstance(manifest.settings, dict)
