@@ -11,7 +11,7 @@ import pytest
 from support.data.indexes import DOCUMENTS
 from support.models import families
 
-from clearhead import Index, Reranker
+from clearhead import Index, Reranker, TextEncoder
 from clearhead.corpus.encode import ResumeError
 from clearhead.data.corpus import Corpus
 from clearhead.retrieval import build
@@ -100,6 +100,15 @@ def test_missing_packages_are_named(index, monkeypatch):
     for option, package in (("hybrid", "bm25s"), ("approximate", "usearch")):
         with pytest.raises(ValueError, match=rf'needs {package}: pip install "clearhead\[search\]"'):
             index.search("hello", **{option: True})
+
+
+def test_export_of_a_column_with_the_name_of_the_vectors(tiny_bert, tmp_path):
+    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
+    index = Index.build(encoder, ["hello world"], tmp_path / "index", columns={"embedding": [3]})
+    assert Index.open(tmp_path / "index").search("hello")[0].columns == {"embedding": 3}
+    with pytest.raises(ValueError, match=r"a\.jsonl: the index has a column 'embedding'"):
+        index.export(tmp_path / "a.jsonl")
+    index.export(tmp_path / "a.npy")
 
 
 def test_exported_parquet_file_gives_the_same_results_in_databases(index, tmp_path):

@@ -26,16 +26,13 @@ from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import canaries, identity
 from clearhead.retrieval.files import IndexWriter
-from clearhead.retrieval.manifest import MANIFEST, PENDING, Dtype, Manifest, is_index, read_manifest
+from clearhead.retrieval.manifest import MANIFEST, PENDING, RESERVED, Dtype, Manifest, is_index, read_manifest
 from clearhead.runtime.progress import BatchProgress
 from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodeOptions, Vectors
 from clearhead.tokenizers.base import check_not_blank
 
 log = logging.getLogger(__name__)
-
-RESERVED = ("text", "index", "score")
-"""Names of columns that search results have."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,10 +18,12 @@ def export_index(stored: StoredRows, path: Path) -> None:
 
     Raises:
         OutputBusyError: another process writes the file.
-        ValueError: an unknown extension, or a missing folder or package.
+        ValueError: an unknown extension, a missing folder or package, or a column named "embedding".
     """
     manifest = stored.manifest
     keep = [] if path.suffix == ".npy" else manifest.columns
+    if "embedding" in keep:
+        raise ValueError(f"{path}: the index has a column 'embedding', the name of the vectors; export to .npy")
     check_output(path, keep)
     with writer_lock(path):
         part = PartFile(path, manifest.width, keep)

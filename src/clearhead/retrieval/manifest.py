@@ -25,6 +25,9 @@ DOCUMENTS, ENDS = "documents.jsonl", "documents.ends"
 CODES, BOUNDS = "codes.int8", "bounds.float32"
 """Vectors in 8 bits, and the scale of each one with the norm of its error."""
 
+RESERVED = ("text", "index", "score")
+"""Names of columns that search results have."""
+
 FORMAT = 1
 _NAME = "a clearhead index"
 
@@ -152,7 +155,7 @@ def _has_valid_types(manifest: Manifest) -> bool:
         and 0 <= manifest.max_norm < math.inf
         and isinstance(manifest.columns, list)
         and all(isinstance(column, str) and column for column in manifest.columns)
-        and not {*manifest.columns} & {"text", "embedding"}  # which an export adds
+        and not {*manifest.columns} & {*RESERVED}
         and len({*manifest.columns}) == len(manifest.columns)
         and isinstance(manifest.encoder, dict)
         and DOCUMENTS in manifest.files
