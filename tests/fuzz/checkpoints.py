@@ -20,7 +20,9 @@ KEY_VALUES: list[Any] = [DELETED, None, "x", -1, {"x": 1}, ["x"], 2**31, 0, True
 NAMED = ("generation_config.json", "regularize.", "the context of pair 0")
 """What an error may name in place of the folder: it is raised for a text or a batch."""
 MAX_KEYS = 60
-"""Number of keys of a file in the systematic cases: a vocabulary has thousands that are alike."""
+"""Number of keys of an object in the systematic cases: a vocabulary has thousands that are alike."""
+_STRIDE = 999_983
+"""A prime number, so that its multiples meet each case once."""
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
@@ -36,20 +38,22 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
 def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
     """Return a case: a model folder with another value of one key at the top of a JSON file.
 
-    The cases go through all keys of all files of all folders, then again with the next value of `KEY_VALUES`.
+    The cases go through all keys of all files of all folders with each of `KEY_VALUES`; any first part is spread evenly.
     """
     places = _places(originals)
-    name, file, key = places[random.number % len(places)]
-    value = KEY_VALUES[random.number // len(places) % len(KEY_VALUES)]
+    place, value_number = divmod(random.number * _STRIDE % num_keys(originals), len(KEY_VALUES))
+    name, file, keys = places[place]
+    value = KEY_VALUES[value_number]
     folder = workspace / name.replace(" ", "-")
     shutil.copytree(originals / name, folder)
     data = json.loads((folder / file).read_bytes())
+    inner, key = mutations.get(data, keys[:-1]), keys[-1]
     if value is DELETED:
-        del data[key]
+        del inner[key]
     else:
-        data[key] = value
+        inner[key] = value
     (folder / file).write_text(json.dumps(data))
-    what = f"{name}: {file}: {key} = {value!r}"
+    what = f"{name}: {file}: {'.'.join(map(str, keys))} = {value!r}"
     return Case(what, lambda: USES[_uses(originals)[name]](folder), [str(folder), *NAMED])
 
 
@@ -59,14 +63,14 @@ def num_keys(originals: Path) -> int:
 
 
 @functools.cache
-def _places(originals: Path) -> list[tuple[str, str, str]]:
-    """Return the folder, file and name of each key at the top of a JSON file."""
+def _places(originals: Path) -> list[tuple[str, str, tuple[Any, ...]]]:
+    """Return the folder, file and path of each key of a JSON file, also in lists, to a depth of two."""
     found = []
     for name in sorted(_uses(originals)):
         for path in sorted((originals / name).rglob("*.json")):
-            data = json.loads(path.read_bytes())
-            keys = list(data)[:MAX_KEYS] if isinstance(data, dict) else []
-            found += [(name, str(path.relative_to(originals / name)), key) for key in keys]
+            places = mutations.paths(json.loads(path.read_bytes()), limit=MAX_KEYS)
+            file = str(path.relative_to(originals / name))
+            found += [(name, file, place) for place in places if len(place) < 3]
     return found
 
 
