@@ -12,19 +12,23 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from support import forks
 
 from faults import inject
 from faults.commands import FOLDERS, PREVIOUS, previous_words, words
-from faults.inject import NONE, Fault
+from faults.inject import NONE, SIGKILL, Fault, Record
 
 EXCLUDED = {"encode --engine ray"}
 """Commands whose files are written by processes of a cluster, which the library is not loaded into."""
 CACHING = {"search --approximate"}
 """Commands that write files only if they are missing: a second process may use complete ones."""
 RESUMABLE = ("encode", "index", "train", "distill", "ablate")
+VOLATILE = {"certificate.json", "out.json", "out.png"}
+"""Files with times or measurements, which differ between two runs."""
 BUSY = "is being written by"
 SECONDS = 120.0
 
@@ -37,13 +41,13 @@ class Reference:
         before: contents of all visible files before.
         after: and after it.
         volatile: files that differ between two runs, such as those with times.
-        calls: number of calls that change files.
+        record: the calls that change files.
     """
 
     before: dict[str, bytes]
     after: dict[str, bytes]
     volatile: set[str] = field(default_factory=set)
-    calls: int = 0
+    record: Record = field(default_factory=lambda: Record(b"", 0))
 
 
 class Checker:
@@ -57,18 +61,24 @@ class Checker:
 
     def __init__(self, name: str, originals: Path, workspace: Path) -> None:
         self.name, self.originals, self.workspace = name, originals, workspace
-        self.folder, self.counter = workspace / "run", workspace / "calls"
+        self.folder, self.record_file = workspace / "run", workspace / "calls"
         self._write_previous()
         self.reference = self._refer()
 
     def _write_previous(self) -> None:
-        if self.name not in PREVIOUS:
+        """Write what the command finds: an earlier output, or an interrupted run that it resumes."""
+        if self.name not in PREVIOUS and not self.name.endswith("--resume"):
             return
         self._reset()
-        status, log = forks.run(
-            *previous_words(self.name, self.folder, self.folder / "out"), log=self.workspace / "previous"
-        )
-        assert status == 0, (self.name, log)
+        if self.name in PREVIOUS:
+            words_before = previous_words(self.name, self.folder, self.folder / "out")
+            status, log = forks.run(*words_before, log=self.workspace / "previous")
+            assert status == 0, (self.name, log)
+        else:
+            assert self._run(NONE, 0)[0] == 0
+            middle = len(Record.read(self.record_file).kinds) // 2
+            self._reset()
+            assert self._run(SIGKILL, middle)[0] == -signal.SIGKILL
         self.originals = self.workspace / "originals"
         shutil.rmtree(self.originals, ignore_errors=True)
         self.folder.rename(self.originals)
@@ -81,7 +91,8 @@ class Checker:
             assert status == 0, (self.name, log)
             runs.append(contents(self.folder))
         volatile = {path for path in {*runs[0], *runs[1]} if runs[0].get(path) != runs[1].get(path)}
-        return Reference(before, runs[0], volatile, self._calls())
+        assert {Path(path).name for path in volatile} <= VOLATILE, f"two runs differ: {volatile}"
+        return Reference(before, runs[0], volatile, Record.read(self.record_file))
 
     def _reset(self) -> dict[str, bytes]:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -92,7 +103,7 @@ class Checker:
         return [*words(self.name, self.folder, self.folder / "out"), *flags]
 
     def _start(self, fault: Fault, number: int, *, stop: bool = False):
-        hook = functools.partial(inject.arm, str(self.folder), str(self.counter), number, fault, stop)
+        hook = functools.partial(inject.arm, str(self.folder), str(self.record_file), number, fault, stop)
         return forks.start(*self._words(), log=self.workspace / "log", hook=hook)
 
     def _run(self, fault: Fault, number: int) -> tuple[int, str]:
@@ -115,7 +126,7 @@ class Checker:
             second: whether a second process runs the command at the moment of the fault.
 
         Returns:
-            Whether the command made as many calls, so that the fault happened.
+            Whether the fault happened.
 
         Raises:
             AssertionError: a file is neither the old nor the new one, or an error is no single line.
@@ -124,7 +135,7 @@ class Checker:
         process = self._start(fault, number, stop=second)
         stopped = second and self._check_second(process)
         status, log = self._end(process)
-        happened = self._calls() >= number
+        happened = Record.read(self.record_file).num_faults > 0
         assert stopped or not (second and happened), "the command did not stop at the call"
         assert not (fault.name == "SIGKILL" and happened) or status == -signal.SIGKILL, log
         self._check_status(fault, status, log)
@@ -132,9 +143,6 @@ class Checker:
         if not complete:
             self._check_new_run()
         return happened
-
-    def _calls(self) -> int:
-        return int.from_bytes(self.counter.read_bytes(), "little")
 
     def _check_second(self, process) -> bool:
         """Run the command when the first process has stopped; return False if it did not stop."""
@@ -219,10 +227,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     relative = ((path, path.relative_to(folder)) for path in paths)
     return {
-        str(name): path.read_bytes()
+        str(name): _without_speed(path.read_bytes()) if name.name == "metrics.csv" else path.read_bytes()
         for path, name in relative
         if not any(part.startswith(".") for part in name.parts) and "tfevents" not in name.name
     }
+
+
+def _without_speed(metrics: bytes) -> bytes:
+    """Return the rows of metrics.csv without the column of the speed, which differs between two runs."""
+    rows = [line.split(b",") for line in metrics.splitlines(keepends=True)]
+    column = rows[0].index(b"tokens_per_second") if rows and b"tokens_per_second" in rows[0] else None
+    return b"".join(b",".join(cell for index, cell in enumerate(row) if index != column) for row in rows)
 
 
 def is_complete(path: Path) -> bool:
@@ -239,7 +254,13 @@ def is_complete(path: Path) -> bool:
         elif path.suffix == ".ckpt":
             with zipfile.ZipFile(path) as archive:
                 return archive.testzip() is None
-        elif path.suffix in (".yaml", ".txt", ".tsv"):
+        elif path.suffix == ".npy":
+            np.load(path)
+        elif path.suffix == ".parquet":
+            pyarrow.parquet.read_table(path)
+        elif path.suffix == ".jsonl":
+            return all(map(json.loads, path.read_text().splitlines())) and path.read_bytes().endswith(b"\n")
+        elif path.suffix in (".yaml", ".txt", ".tsv", ".csv"):
             return path.read_bytes().endswith(b"\n")
     except (ValueError, SafetensorError, zipfile.BadZipFile):
         return False

@@ -34,6 +34,8 @@ FILES = {
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
+    "export --to onnx": ("{0}/bert {1} --to onnx --int8", "out"),
+    "export --to sentence-transformers": ("{0}/bert {1} --to sentence-transformers", "out"),
     "export --to web": ("{0}/translator {1} --to web", "out"),
     "export --to ctranslate2": ("{0}/bert {1} --to ctranslate2", "out"),
     "quantize": ("{0}/bert {1}", "out"),
@@ -57,7 +59,7 @@ FOLDERS = {
 }
 _EXPORT = "export {0}/reader {1} --to transformers"
 PREVIOUS = {
-    **dict.fromkeys(("export", "export --to web", "export --to ctranslate2"), _EXPORT),
+    **dict.fromkeys([name for name in FILES if name.startswith("export")], _EXPORT),
     "quantize": "quantize {0}/reader {1}",
     "index --overwrite": "index {0}/other.txt -m {0}/bert -o {1}",
     "shortlist": "shortlist {0}/translator {0}/other.txt {0}/other.txt",

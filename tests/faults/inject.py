@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import shutil
+import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,11 @@ class Fault:
 
 
 NONE = Fault("none", _COUNT)
+SIGKILL = Fault("SIGKILL", _KILL)
 FAULTS = [
-    Fault("SIGKILL", _KILL),
-    Fault("disk full", _FAIL, errno.ENOSPC, _WRITES),
-    Fault("quota", _FAIL, errno.EDQUOT, _WRITES),
+    SIGKILL,
+    Fault("disk full", _FAIL, errno.ENOSPC, _WRITES | _SYNCS),
+    Fault("quota", _FAIL, errno.EDQUOT, _WRITES | _SYNCS),
     Fault("read-only", _FAIL, errno.EROFS, _WRITES | _NAMES | _CREATIONS | _REMOVALS),
     Fault("I/O error", _FAIL_ONCE, errno.EIO),
     Fault("EINTR", _FAIL_ONCE, errno.EINTR, _WRITES | _SYNCS),
@@ -54,16 +56,42 @@ def compile_library(folder: Path) -> Path | None:
     return path
 
 
-def arm(folder: str, counter: str, number: int, fault: Fault, stop: bool) -> None:
+@dataclass(frozen=True)
+class Record:
+    """What the library recorded of a command.
+
+    Args:
+        kinds: kind of each call.
+        num_faults: number of faults that happened.
+    """
+
+    kinds: bytes
+    num_faults: int
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """Read the record that `arm` named."""
+        content = path.read_bytes()
+        count, num_faults = struct.unpack_from("=2i", content)
+        return cls(content[9 : 9 + count], num_faults)
+
+    def calls_of(self, fault: Fault) -> list[int]:
+        """Return the numbers of the calls that a fault can hit, from 1."""
+        return [
+            number for number, kind in enumerate(self.kinds, 1) if fault.mode in (_COUNT, _KILL) or kind & fault.calls
+        ]
+
+
+def arm(folder: str, record: str, number: int, fault: Fault, stop: bool) -> None:
     """Arm the library in this process.
 
     Args:
         folder: calls on files below it are counted and may fail.
-        counter: file that receives their number.
+        record: file that receives a `Record`.
         number: the call at which the fault happens, from 1.
         fault: the fault.
         stop: whether the process stops itself first.
     """
     library = ctypes.CDLL(os.environ[LIBRARY])
-    paths = [os.fsencode(path) for path in (folder, counter)]
+    paths = [os.fsencode(path) for path in (folder, record)]
     library.fault_arm(*paths, number, fault.mode, fault.number, fault.calls, int(stop))

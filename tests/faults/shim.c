@@ -1,6 +1,6 @@
 /* Injects one fault into the calls of a process that change files below a folder.
 
-   Load it with LD_PRELOAD, and call fault_arm. The calls are counted in a shared file. At the given number, the process
+   Load it with LD_PRELOAD, and call fault_arm. The calls are recorded in a shared file. At the given number, the process
    stops itself first if asked to, and then the fault happens: SIGKILL, or an error number from this call on. */
 
 #define _GNU_SOURCE
@@ -21,37 +21,46 @@
 enum { COUNT, KILL, FAIL, FAIL_ONCE };
 enum { WRITES = 1, SYNCS = 2, NAMES = 4, CREATIONS = 8, REMOVALS = 16 };
 
+/* What the tests read: the number of calls, the number of faults that happened, and the kind of each call. */
+struct record {
+    int count, faults;
+    unsigned char kinds[1 << 16];
+};
 static char folder[PATH_MAX];
-static volatile int *counter;
+static volatile struct record *record;
 static int target, mode, error, calls, stops;
 
-void fault_arm(const char *path, const char *counter_path, int number, int what, int error_number, int which, int stop) {
-    int file = open(counter_path, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, sizeof(int))) return;
-    counter = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+void fault_arm(const char *path, const char *record_path, int number, int what, int error_number, int which, int stop) {
+    int file = open(record_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 || ftruncate(file, sizeof(struct record))) return;
+    record = mmap(NULL, sizeof(struct record), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    *counter = 0;
     target = number, mode = what, error = error_number, calls = which, stops = stop;
     snprintf(folder, sizeof folder, "%s", path);
 }
 
 /* Return whether a call on this path fails. */
 static int faulty_path(const char *path, int kind) {
-    if (!counter || strncmp(path, folder, strlen(folder))) return 0;
+    if (!record || strncmp(path, folder, strlen(folder))) return 0;
     if (kind & CREATIONS ? !(calls & CREATIONS) : 0) return 0;
-    int number = kind & CREATIONS ? *counter : __sync_add_and_fetch(counter, 1);
+    int number = kind & CREATIONS ? record->count : __sync_add_and_fetch(&record->count, 1);
+    if (!(kind & CREATIONS) && number < (int)sizeof record->kinds) record->kinds[number] = kind;
     if (number == target && !(kind & CREATIONS)) {
         if (stops) raise(SIGSTOP);
-        if (mode == KILL) kill(getpid(), SIGKILL);
+        if (mode == KILL) {
+            record->faults++;
+            kill(getpid(), SIGKILL);
+        }
     }
     if (!(calls & kind)) return 0;
     if (mode == FAIL_ONCE ? number != target || (kind & CREATIONS) : mode != FAIL || number < target) return 0;
+    record->faults++;
     errno = error;
     return 1;
 }
 
 static int faulty_file(int file, int kind) {
-    if (!counter) return 0;
+    if (!record) return 0;
     char name[64], path[PATH_MAX];
     snprintf(name, sizeof name, "/proc/self/fd/%d", file);
     ssize_t length = readlink(name, path, sizeof path - 1);

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from clearhead.cli.models.export import FormatOption
 from faults import inject
 from faults.__main__ import spread
 from faults.check import EXCLUDED, is_complete
 from faults.commands import FILES, FOLDERS
 
 FAST = ("classify",)
+TWO_FAULTS = ("--fault", "SIGKILL", "--fault", "disk full")
 NAMES = [name for name in (*FILES, *FOLDERS) if name not in EXCLUDED]
 
 
@@ -23,12 +25,21 @@ def test_numbers_are_spread():
     assert spread(5, 100) == [1, 2, 3, 4, 5]
 
 
+def test_every_format_of_an_export_is_there():
+    for name in FormatOption:
+        assert any(f"--to {name.value}" in arguments for arguments, _ in FILES.values()), name
+
+
 def test_incomplete_files_are_found(tmp_path):
     for name, content in (
         ("a.json", b'{"a": 1'),
         ("a.safetensors", b"\x08"),
         ("a.png", b"\x89PNG"),
         ("a.html", b"<p>"),
+        ("a.npy", b"\x93NUMPY"),
+        ("a.parquet", b"PAR1"),
+        ("a.jsonl", b'{"a": 1}\n{"a"'),
+        ("metrics.csv", b"step,loss\n1,2"),
     ):
         (tmp_path / name).write_bytes(content)
         assert not is_complete(tmp_path / name)
@@ -41,6 +52,7 @@ def test_the_library_injects(tmp_path, fault):
         pytest.skip("faults are injected on Linux with a C compiler only")
     script = """
 import os, sys
+from clearhead.cli.models.export import FormatOption
 from faults import inject
 fault = next(fault for fault in inject.FAULTS if fault.name == sys.argv[2])
 inject.arm(sys.argv[1] + "/in", sys.argv[1] + "/calls", 2, fault, False)
@@ -69,13 +81,17 @@ os.write(file, b"a"); os.write(file, b"b"); os.write(file, b"c")
 
 # several commands in one process: its start takes longer than the faults of one
 @pytest.mark.parametrize(
-    "names", [FAST, *(pytest.param(NAMES[first::6], marks=pytest.mark.slow) for first in range(6))]
+    ("names", "faults"),
+    [
+        (FAST, TWO_FAULTS),
+        pytest.param(FAST, (), marks=pytest.mark.slow),  # all of them
+        *(pytest.param(NAMES[first::6], TWO_FAULTS, marks=pytest.mark.slow) for first in range(6)),
+    ],
 )
-def test_commands_leave_the_old_or_the_new_file(names, tmp_path):
+def test_commands_leave_the_old_or_the_new_file(names, faults, tmp_path):
     if inject.compile_library(tmp_path) is None:
         pytest.skip("faults are injected on Linux with a C compiler only")
-    # the command without --fault tries all of them
-    command = [sys.executable, "-m", "faults", *names, "--calls", "1", "--fault", "SIGKILL", "--fault", "disk full"]
+    command = [sys.executable, "-m", "faults", *names, "--calls", "1", *faults]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert all(f"| `{name}` |" in done.stdout for name in names)
