@@ -35,6 +35,8 @@ PROMISE = re.compile(
             r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
             r"\b(do|does) not (change|depend|grow)\b|\bkeep their order\b",  # invariances
             rf"{NUMBER} times the memory\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
+            rf"\bof any size\b|\blimited to {AMOUNT}",
+            r"\bdoes not delay\b|\bno client can\b|\b(is|are) flat\b|\bnothing measurable\b",
             r"\bneither \w+ nor \w+ in memory\b|\bbytes of a\b",
             rf"\b{NUMBER} ([kKMG]i?B(?!/)|bytes per)\b",
         )
@@ -69,6 +71,7 @@ NO_PROMISE = {
     "the page is ready after 1.6 s": "the result of the command on the page",
     "Rounds differed mostly by less than 10 %": "the result of the command on the page",
     "Python alone starts in 0.011 s": "a measurement of Python",
+    "and nothing measurable in 8 bits": "the result of the command on the page",
     "Under ten times the load": "the load of a benchmark",
     "of fewer than 40 characters": "the texts of a measurement",
     "A change in BLEU below 2 with one seed may be chance": "advice",
@@ -179,6 +182,7 @@ def test_every_row_names_a_test_or_a_benchmark():
         ("The file has 28 MB, and never more.", ["28 MB", "never"]),
         ("It is bit-identical, at most 4.5 times as large.", ["bit-identical", "at most 4.5"]),
         ("It keeps neither a nor b in memory, under two passes.", ["neither a nor b in memory", "under two"]),
+        ("No client can delay it, of any size.", ["No client can", "of any size"]),
         ("It is closed after 10 s; less than 40 rows.", ["after 10 s", "less than 40"]),
         ("It equals the other one and does not depend on the order.", ["equals", "does not depend"]),
         ("It takes the same tokenizer.", []),
