@@ -1,4 +1,4 @@
-"""Run a command with a fault, and check what it leaves."""
+"""Run a command with a fault, and check its files."""
 
 import contextlib
 import functools

@@ -100,9 +100,11 @@ def check_search(model: GenerationModel, sources: Sequence[EncodedSource], confi
         "Use fewer: beam_size and num_return_sequences, or num_beams in generation_config.json.",
         model.device,
     )
-    advice = ", as beam_size or as num_beams in generation_config.json"
     if beams > vocabulary:
-        raise ValueError(f"beam_size is {beams}; give at most the {vocabulary} tokens of the vocabulary{advice}")
+        raise ValueError(
+            f"beam_size is {beams}; give at most the {vocabulary} tokens of the vocabulary, "
+            "as beam_size or as num_beams in generation_config.json"
+        )
     fewest = min((len(source.allowed) for source in sources if source.allowed is not None), default=vocabulary)
     if beams > fewest:
         raise ValueError(f"beam_size is {beams}; the shortlist allows {fewest} tokens. Use fewer beams or no shortlist")

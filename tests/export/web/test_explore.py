@@ -29,7 +29,7 @@ def test_serves_an_export_until_it_is_interrupted(tiny):
     with urllib.request.urlopen(f"{address}clearhead.js") as response:
         assert response.headers["Content-Type"] == "text/javascript"
     host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
-    with socket.create_connection((host, int(port))) as early:  # a browser that goes away is no error
+    with socket.create_connection((host, int(port))) as early:  # a browser that goes away is not an error
         early.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         early.sendall(b"GET /clearhead.js HTTP/1.1\r\n")
     with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -102,10 +102,8 @@ def initialize_seq2seq(
         smallest_config = family.make_config(vocab_size=_MIN_VOCABULARY, **model_sizes(recipe))
     check_size(smallest_config, recipe)
     tokenizer = load_or_train_tokenizer(recipe, folder, family.model_type, fields, fields)
-    pad_id, eos_id = (
-        special_token_id(tokenizer, "pad", "<pad>", recipe),
-        special_token_id(tokenizer, "eos", "</s>", recipe),
-    )
+    pad_id = special_token_id(tokenizer, "pad", "<pad>", recipe)
+    eos_id = special_token_id(tokenizer, "eos", "</s>", recipe)
     config = family.make_config(
         vocab_size=vocabulary_size(tokenizer),
         pad_id=pad_id,
@@ -202,7 +200,7 @@ def get_family(name: str, families: Mapping[str, F]) -> F:
         ValueError: the task has no such architecture.
     """
     if name not in families:
-        if name in checkpoints.ENCODER_FAMILIES or name in checkpoints.SEQ2SEQ_FAMILIES:  # bert is no misspelled bart
+        if name in checkpoints.ENCODER_FAMILIES or name in checkpoints.SEQ2SEQ_FAMILIES:  # no misspelled bart
             available = ", ".join(families)
             raise ValueError(f"model.architecture is {name!r}, which this task cannot train; available: {available}")
         raise ValueError(f"model.architecture is {name!r}{suggest(name, list(families))}")
