@@ -167,7 +167,7 @@ def test_width_beyond_the_address_space_is_an_error(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec(tmp_path)))
     line = too_large("train", path, f"model.d_model={10**15}")
-    assert line.startswith(f"clearhead: error: {path}: a tensor of the model with shape (")
+    assert line.startswith(f"clearhead: error: {path}: model: a tensor of the model with shape (")
     assert re.search(r"needs at least [\d,.]+ GiB of memory; [\d,.]+ GiB are available", line), line
 
 

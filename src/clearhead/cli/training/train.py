@@ -103,15 +103,17 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
 
 @contextmanager
 def recipe_error_context(path: str) -> Iterator[None]:
-    """Add the file of the recipe to a `MemoryLimitError`.
+    """Add the file of the recipe to a `RecipeError` or `MemoryLimitError`.
 
     Raises:
-        MemoryLimitError: the block raised it.
+        ValueError: the block raised one of them.
     """
+    from clearhead.train.recipe.errors import RecipeError
+
     try:
         yield
-    except MemoryLimitError as error:
-        raise MemoryLimitError(f"{path}: {error}") from None
+    except (RecipeError, MemoryLimitError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 @contextmanager

@@ -10,6 +10,10 @@ from pydantic_core import ErrorDetails
 from clearhead.choices import suggest
 
 
+class RecipeError(ValueError):
+    """A value of a recipe was rejected during the training; the message begins with its key."""
+
+
 @contextlib.contextmanager
 def named(key: str) -> Iterator[None]:
     """Begin the message of a ValueError in the block with a key of the recipe.
@@ -17,12 +21,15 @@ def named(key: str) -> Iterator[None]:
     >>> from clearhead.train.recipe.errors import named
     >>> with named("training.device"): raise ValueError("no such device")
     Traceback (most recent call last):
-    ValueError: training.device: no such device
+    clearhead.train.recipe.errors.RecipeError: training.device: no such device
+
+    Raises:
+        RecipeError: the block raised a ValueError.
     """
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
+        raise RecipeError(f"{key}: {error}") from None
 
 
 def format_error(error: ValidationError, schema: type[BaseModel], prefix: tuple[str, ...]) -> str:
