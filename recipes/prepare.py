@@ -4,8 +4,7 @@ Usage: python recipes/prepare.py NAME FOLDER [OUT]
 
 FOLDER contains the data set NAME. The output folder is data/NAME, or OUT. A fixed seed makes the files reproducible.
 The published test or validation files are used only for the final score, and the validation data is split off the
-training files. There are two exceptions: tatoeba-en-de has one held-out file for both, and banking77 splits its
-training file into three.
+training files; banking77 splits its training file into three.
 """
 
 import argparse
@@ -49,28 +48,6 @@ def split(rows: list[Any], held_out: int) -> tuple[list[Any], list[Any]]:
     return [row for index, row in enumerate(rows) if index not in held_out_indices], [
         rows[index] for index in sorted(held_out_indices)
     ]
-
-
-def tatoeba_en_de(folder: Path, out: Path) -> None:
-    """Sentence pairs, augmented with longer texts and notes.
-
-    Tatoeba's entries are single sentences of 6 words on average, with a capital and a full stop. 10,000 added lines of
-    two to five joined pairs teach longer texts. 5,000 added lines without capital and full stop teach notes.
-    """
-    pairs = list(zip(lines(folder / "train.en"), lines(folder / "train.de"), strict=True))
-    generator = random.Random(SEED)
-    joined = [
-        tuple(" ".join(side) for side in zip(*generator.sample(pairs, generator.randint(2, 5)), strict=True))
-        for _ in range(10_000)
-    ]
-    notes = [
-        (english[:1].lower() + english[1:].rstrip(".?!"), german.rstrip(".?!"))
-        for english, german in generator.sample(pairs, 5_000)
-        if not english.startswith(("I ", "I'"))
-    ]
-    for number, language in enumerate(("en", "de")):
-        write(out / f"train.{language}", (pair[number] for pair in (*pairs, *joined, *notes)))
-        write(out / f"dev.{language}", lines(folder / f"dev.{language}"))
 
 
 def scitldr(folder: Path, out: Path) -> None:
@@ -196,7 +173,6 @@ def stsb(folder: Path, out: Path) -> None:
 
 
 DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
-    "tatoeba-en-de": tatoeba_en_de,
     "scitldr": scitldr,
     "squad": squad,
     "squad-reranking": squad_reranking,

@@ -91,6 +91,12 @@ def split(pairs: list[Pair], num_sources: int, side: int, r: random.Random) -> t
     return [pair for pair in pairs if pair not in selected], sorted(held_out, key=lambda pair: pair[side])
 
 
+def without(pairs: list[Pair], held_out: list[Pair]) -> list[Pair]:
+    """Return the pairs whose two sentences are in no held-out pair."""
+    english, german = ({pair[side] for pair in held_out} for side in (0, 1))
+    return [pair for pair in pairs if pair[0] not in english and pair[1] not in german]
+
+
 def augmented(pairs: list[Pair], r: random.Random) -> list[Pair]:
     """Return further training pairs that are made of the pairs: with placeholders, names, joined, and as notes."""
     copying = [own for pair in pairs if (own := with_placeholders(pair, r)) and r.random() < 0.6]
@@ -118,16 +124,12 @@ def main(arguments: list[str] | None = None) -> int:
     source, target = args.direction.split("-")
     r = random.Random(f"{args.seed} {args.direction}")
     dev = read(args.folder, "dev")
-    held_out = [{pair[side] for pair in dev} for side in (0, 1)]
-    pairs = [
-        pair
-        for pair in dict.fromkeys(read(args.folder, "train"))
-        if pair[0] not in held_out[0] and pair[1] not in held_out[1]
-    ]
+    pairs = without(list(dict.fromkeys(read(args.folder, "train"))), dev)
     train, valid = split(pairs, NUM_VALIDATION, ("en", "de").index(source), r)
+    train += [*augmented(train, r), *generate(args.generated, target, args.seed)]
     out = args.out or Path("data") / f"translator-{args.direction}"
     out.mkdir(parents=True, exist_ok=True)
-    write(out, "train", [*train, *augmented(train, r), *generate(args.generated, target, args.seed)])
+    write(out, "train", without(train, [*valid, *dev]))  # generated sentences can be held-out ones by chance
     write(out, "valid", valid)
     write(out, "dev", dev)
     return 0

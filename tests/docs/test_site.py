@@ -117,7 +117,7 @@ def test_the_front_page_leads_to_the_explorer(tab, address, folder):
     opened(tab, address, "index.html")
     tab.get_by_role("link", name="Open the explorer").click()
     tab.wait_for_selector("html[data-ready=yes]:not([data-busy])", timeout=120_000)
-    assert tab.locator("#output").inner_text() == "Die alte Brücke wurde nach dem Sturm geschlossen."
+    assert tab.locator("#output").inner_text() == "Die alte Brücke war nach dem Sturm geschlossen."
     assert [request for request in tab.foreign if not request.startswith("blob:")] == []
     assert tab.errors == []
 

@@ -12,21 +12,21 @@ from clearhead import TextToText
 from clearhead.io import hub
 
 NAMES = list(hub.TRANSLATORS.values())
-RECIPES = {"tatoeba-en-de": "recipes/datasets/tatoeba-en-de.yaml", "tatoeba-de-en": "recipes/translator/de-en.yaml"}
+RECIPES = {"tatoeba-en-de": "recipes/translator/en-de.yaml", "tatoeba-de-en": "recipes/translator/de-en.yaml"}
 ROOT = Path(__file__).parents[2]
 ENGLISH = ROOT / "examples" / "everyday.txt"
 SENTENCES = {"tatoeba-en-de": ENGLISH, "tatoeba-de-en": ROOT / "recipes" / "translator" / "sentences.de"}
 GERMAN = [
     "Wir werden unsere Freunde am nächsten Wochenende besuchen.",
     "Wo kann ich ein Ticket kaufen?",
-    "Meine Großmutter bäckt jeden Sonntag Brot.",
+    "Meine Großmutter backt jeden Sonntag morgens Brot.",
     "Ich habe meine Schlüssel verloren und kann nicht ins Haus kommen.",
     "Könntest du bitte langsamer sprechen?",
     "Sie lernt schon seit drei Jahren Geige.",
     "Es regnet, also sollten wir den Bus nehmen.",
-    "Er war zu müde zum Kochen, also bestellten sie eine Pizza.",
+    "Er war zu müde zum Kochen, also bestellte sie eine Pizza.",
     "Wie viel kostet dieses Buch?",
-    "Vergiss nicht, deinen Bruder heute Abend anzurufen.",
+    "Vergiss nicht, heute Abend deinen Bruder anzurufen!",
 ]
 
 

@@ -213,6 +213,22 @@ def test_each_cell_is_worked_out(short, opened):
         assert weight == pytest.approx(powers / total, abs=2e-3)
 
 
+def test_first_head_has_more_than_a_single_weight(shipped, opened):
+    with web.served(shipped) as address:
+        page = opened(address, "lesson.html")
+        picture = page.locator("#chapter-3")
+        (chosen,) = picture.locator("[aria-label=Head] [aria-pressed=true]").all_inner_texts()
+        largest = {}
+        for head in picture.locator("[aria-label=Head] button").all():
+            head.click()
+            caption = next(one for one in picture.locator("li").all_inner_texts() if "Softmax, second half" in one)
+            weight, token = re.search(r"The largest is (\S+): .* attends most to “(.+?)”", caption).groups()
+            largest[head.inner_text()] = float(weight)
+            assert ("do not need on punctuation" in caption) == (not token.isalpha())
+        assert len(largest) == 4
+        assert chosen == min(largest, key=largest.get)
+
+
 @pytest.mark.slow
 def test_pictures_move_in_steps(short, opened):
     quick = "const own = setInterval; window.setInterval = (work) => own(work, 5);"

@@ -28,23 +28,6 @@ def read(path):
         return list(csv.reader(file))
 
 
-def test_sentence_pairs_stay_pairs(prepare, tmp_path):
-    numbers = [f"number {number}\x85 is" for number in range(6000)]  # a line break for str.splitlines alone
-    for language in ("en", "de"):
-        put(tmp_path / f"train.{language}", [f"{language} {number}." for number in numbers])
-        put(tmp_path / f"dev.{language}", [f"{language} dev."])
-    (tmp_path / "out").mkdir()
-    prepare.tatoeba_en_de(tmp_path, tmp_path / "out")
-    written = [prepare.lines(tmp_path / "out" / f"train.{language}") for language in ("en", "de")]
-    assert written[0][:6000] == [f"en {number}." for number in numbers]
-    assert len(written[0]) == len(written[1]) == 21_000
-    for one, other in zip(*written, strict=True):
-        assert one.replace("en ", "de ") == other
-    assert all(2 <= row.count(".") <= 5 for row in written[0][6000:16_000])
-    assert not any("." in row for row in written[0][16_000:])
-    assert prepare.lines(tmp_path / "out" / "dev.de") == ["de dev."]
-
-
 def test_every_row_is_in_one_split(prepare, tmp_path):
     (tmp_path / "out").mkdir()
     put(tmp_path / "train.tsv", [f"text {number}\t{number % 2}" for number in range(1000)])

@@ -115,7 +115,8 @@ def test_generated_pairs_depend_on_the_seed_only(scripts):
 def test_parts_share_no_sentence(scripts, tmp_path, monkeypatch, direction, side):
     monkeypatch.setattr(scripts["make_data"], "NUM_VALIDATION", 100)
     train = [(f"I saw number {number // 2}.", f"Ich sah Nummer {number // 3}.") for number in range(6000)]
-    dev = [("I saw number 7.", "Ich sah etwas."), ("I saw it.", "Ich sah Nummer 9.")]
+    generated = scripts["generate"].generate(500, direction[-2:], 1)[0]
+    dev = [("I saw number 7.", "Ich sah etwas."), ("I saw it.", "Ich sah Nummer 9."), generated]
     for part, pairs in (("train", train), ("dev", dev)):
         for index, language in enumerate(("en", "de")):
             text = "".join(f"{pair[index]}\n" for pair in pairs)

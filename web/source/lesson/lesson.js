@@ -6,9 +6,9 @@ import { decoderChapter } from "./decoder.js";
 import { embeddingChapter } from "./embedding.js";
 import { headsChapter } from "./heads.js";
 import { layerChapter } from "./layer.js";
-import { queryChapter } from "./query.js";
+import { queryChapter, workOut } from "./query.js";
 import { searchChapter } from "./search.js";
-import { tokensChapter } from "./tokens.js";
+import { isWord, tokensChapter } from "./tokens.js";
 
 const byId = (id) => document.getElementById(id);
 const MAX_CHARACTERS = 120, MAX_TOKENS = 32; // of the sentence: its tables stay readable
@@ -18,7 +18,7 @@ const MAX_OUTPUT = 40; // tokens of a target that are shown
 class Lesson {
   constructor(model) {
     this.model = model;
-    this.state = { token: 0, head: 0, target: null, beams: 3 };
+    this.state = { token: 0, head: null, target: null, beams: 3 };
     const context = { model, choose: (change) => { Object.assign(this.state, change); this.draw(); }, search: (beams) => { this.state.beams = beams; this.update(); } };
     this.chapters = [tokensChapter, embeddingChapter, queryChapter, headsChapter, layerChapter, decoderChapter, searchChapter].map((chapter, index) => chapter(byId(`picture-${index + 1}`), context));
     this.update = latest((signal) => this.compute(signal), (isSlow) => { byId("progress").textContent = isSlow ? "Computing …" : ""; });
@@ -45,6 +45,7 @@ class Lesson {
     Object.assign(this, { text });
     Object.assign(state, { ...inspected, text, best: firstTokens(best), greedy });
     if (isNew) Object.assign(state, { token: longestWord(inspected.source.tokens), target: null });
+    state.head ??= broadestHead(state);
     state.target = Math.max(0, Math.min(state.target ?? longestWord(state.best.tokens), state.best.tokens.length - 1));
     byId("output").replaceChildren(best.text);
     byId("note").replaceChildren(...(text !== given ? ["The lesson uses the beginning of your text: ", element("bdi", {}, `“${text}”`)] : text ? [] : ["Type a sentence to see its numbers."]));
@@ -73,9 +74,15 @@ function cutOf(characters, limit) {
   return characters.length > limit && characters[limit] !== " " && space > 0 ? cut.slice(0, space) : cut;
 }
 
+/** Return the head of the first layer whose largest weight for the token is smallest: one that has more than a single weight to show. */
+function broadestHead(state) {
+  const { shape } = state.encoder.queries, largest = Array.from({ length: shape[1] }, (_, head) => Math.max(...workOut(state, head, state.token).weights));
+  return largest.indexOf(Math.min(...largest));
+}
+
 /** Return the index of the longest token that is a word: a good first choice. */
 function longestWord(tokens) {
-  const lengths = tokens.map((token) => (/^▁?\p{L}+$/u.test(token) ? token.length : 0));
+  const lengths = tokens.map((token) => (isWord(token) ? token.length : 0));
   return Math.max(0, lengths.indexOf(Math.max(...lengths)));
 }
 

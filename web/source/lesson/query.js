@@ -4,7 +4,9 @@ import { keepFocus } from "@drawing/keys.js";
 import { choices } from "./choices.js";
 import { dot, largestOf, numberCell, rowOf, scrolling, show, softmax, stripes } from "./numbers.js";
 import { stepper } from "./stepper.js";
+import { isWord } from "./tokens.js";
 
+const SINK = " Many heads put weight that they do not need on punctuation or the end token (Clark et al. 2019).";
 const [KEYS, SCORES, SCALED, POWERS, WEIGHTS, VALUES, SUM] = [0, 1, 2, 3, 4, 5, 6];
 
 /** Return all numbers of one query of layer 1. */
@@ -45,7 +47,7 @@ export function queryChapter(box, { choose }) {
       step(SCORES, count, (frame) => `Score: multiply q and the key of ${names[frame]} number by number, and add up the ${numbers.q.length} products: ${show(numbers.scores[frame])}.`),
       step(SCALED, 1, () => `Scaling: every score is divided by √d = √${numbers.q.length}${Number.isInteger(numbers.root) ? ` = ${numbers.root}` : ` ≈ ${numbers.root.toFixed(3)}`}. A sum of many products tends to be large, and with large scores one key would get almost all the weight.`),
       step(POWERS, 1, () => `Softmax, first half: the exponential of each scaled score. It is positive, and grows fast. The sum of the column is ${show(numbers.total)}.`),
-      step(WEIGHTS, 1, () => `Softmax, second half: divide by that sum, ${show(numbers.total)}. So the weights of the row add up to 1. The largest is ${show(numbers.weights[best])}: ${query} attends most to ${names[best]}.`),
+      step(WEIGHTS, 1, () => `Softmax, second half: divide by that sum, ${show(numbers.total)}. So the weights of the row add up to 1. The largest is ${show(numbers.weights[best])}: ${query} attends most to ${names[best]}.${isWord(tokens[best]) ? "" : SINK}`),
       step(VALUES, 1, () => "Each value v is multiplied by the weight of its token. Values with a small weight fade."),
       step(SUM, 1, () => `The sum of the weighted values is z: what this head found for ${query}, again ${numbers.q.length} numbers.`),
     ]);

@@ -3,6 +3,9 @@ import { element, plural } from "@drawing/dom.js";
 import { BYTE } from "../page/token_notes.js";
 import { stepper } from "./stepper.js";
 
+/** Return whether a token consists of letters only, after the mark of a word's start. */
+export const isWord = (token) => /^▁?\p{L}+$/u.test(token);
+
 /** Return {update} of the picture of tokens in a box. */
 export function tokensChapter(box) {
   const stage = element("div", { class: "stage" }), steps = stepper(box, "tokens");
