@@ -23,19 +23,8 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         if inject.LIBRARY not in os.environ:
-            return _with_library(Path(folder))
+            return inject.run_with_library(Path(folder), "faults", *sys.argv[1:])
         return _fill(Path(folder), arguments.names, arguments.calls, arguments.fault)
-
-
-def _with_library(folder: Path) -> int:
-    """Start this command again, with the library in its processes."""
-    import subprocess
-
-    library = inject.compile_library(folder)
-    if library is None:
-        raise SystemExit("faults are injected on Linux with a C compiler only")
-    environment = os.environ | {"LD_PRELOAD": str(library), inject.LIBRARY: str(library), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-m", "faults", *sys.argv[1:]], env=environment, check=False).returncode
 
 
 def _fill(folder: Path, names: list[str], calls: int, only: list[str] | None) -> int:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,7 +93,9 @@ class Checker:
             runs.append(contents(self.folder))
         volatile = {path for path in {*runs[0], *runs[1]} if runs[0].get(path) != runs[1].get(path)}
         assert {Path(path).name for path in volatile} <= VOLATILE, f"two runs differ: {volatile}"
-        return Reference(before, runs[0], volatile, Record.read(self.record_file))
+        record = Record.read(self.record_file)
+        assert not record.unsynced(), f"a rename follows a write without an fsync: calls {record.unsynced()}"
+        return Reference(before, runs[0], volatile, record)
 
     def _reset(self) -> dict[str, bytes]:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -103,8 +106,10 @@ class Checker:
         return [*words(self.name, self.folder, self.folder / "out"), *flags]
 
     def _start(self, fault: Fault, number: int, *, stop: bool = False):
-        hook = functools.partial(inject.arm, str(self.folder), str(self.record_file), number, fault, stop)
-        return forks.start(*self._words(), log=self.workspace / "log", hook=hook)
+        return forks.start(*self._words(), log=self.workspace / "log", hook=self._hook(fault, number, stop))
+
+    def _hook(self, fault: Fault, number: int, stop: bool) -> Callable[[], None]:
+        return functools.partial(inject.arm, str(self.folder), str(self.record_file), number, fault, stop)
 
     def _run(self, fault: Fault, number: int) -> tuple[int, str]:
         process = self._start(fault, number)
@@ -139,6 +144,8 @@ class Checker:
         assert stopped or not (second and happened), "the command did not stop at the call"
         assert not (fault.name == "SIGKILL" and happened) or status == -signal.SIGKILL, log
         self._check_status(fault, status, log)
+        if status == 1 and fault.name != "read-only" and self.name.split()[0] not in RESUMABLE:
+            self._check_nothing_left()
         complete = self._check_files(must_be_new=status == 0)
         if not complete:
             self._check_new_run()
@@ -218,6 +225,9 @@ class Checker:
         now = contents(self.folder)
         for path, new in self.reference.after.items():
             assert path in self.reference.volatile or now.get(path) == new, f"{path} differs after a new run"
+        self._check_nothing_left()
+
+    def _check_nothing_left(self) -> None:
         hidden = [path for path in self.folder.rglob(".*") if re.search(r"\.(part|old|lock)$", path.name)]
         assert not hidden, f"left: {hidden}"
 

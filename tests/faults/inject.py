@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def compile_library(folder: Path) -> Path | None:
     return path
 
 
+def run_with_library(folder: Path, module: str, *words: str) -> int:
+    """Run a module with the library in its processes; return its exit status.
+
+    Args:
+        folder: gets the library.
+        module: name of the module.
+        words: its arguments.
+    """
+    library = compile_library(folder)
+    if library is None:
+        raise SystemExit("faults are injected on Linux with a C compiler only")
+    environment = os.environ | {"LD_PRELOAD": str(library), LIBRARY: str(library), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-m", module, *words], env=environment, check=False).returncode
+
+
 @dataclass(frozen=True)
 class Record:
     """What the library recorded of a command.
@@ -80,6 +96,15 @@ class Record:
         return [
             number for number, kind in enumerate(self.kinds, 1) if fault.mode in (_COUNT, _KILL) or kind & fault.calls
         ]
+
+    def unsynced(self) -> list[int]:
+        """Return the numbers of the renames that follow a write without an fsync between them."""
+        numbers, written = [], False
+        for number, kind in enumerate(self.kinds, 1):
+            if kind == _NAMES and written:
+                numbers.append(number)
+            written = kind == _WRITES or (written and kind != _SYNCS)
+        return numbers
 
 
 def arm(folder: str, record: str, number: int, fault: Fault, stop: bool) -> None:

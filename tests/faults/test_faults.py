@@ -79,6 +79,19 @@ os.write(file, b"a"); os.write(file, b"b"); os.write(file, b"c")
         assert os.strerror(fault.number) in done.stderr
 
 
+@pytest.mark.slow
+def test_damaged_commands_are_found(tmp_path):
+    if inject.compile_library(tmp_path) is None:
+        pytest.skip("faults are injected on Linux with a C compiler only")
+    command = [sys.executable, "-m", "faults.damaged"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    found = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "is neither the old nor the new file" in found["write_in_place"]
+    assert "without an fsync" in found["forget_fsync"]
+    assert "left: " in found["leave_temporary_files"]
+
+
 # several commands in one process: its start takes longer than the faults of one
 @pytest.mark.parametrize(
     ("names", "faults"),
