@@ -1,5 +1,6 @@
 """What the injected faults found: temporary files that stayed, a nearly complete append, errors without a file."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -13,7 +14,7 @@ from support.command import clearhead, refused
 from clearhead import Index, TextEncoder
 from clearhead.io.atomic import atomic_folder
 from clearhead.retrieval.canaries import CANARIES_FILE
-from clearhead.retrieval.manifest import MANIFEST, PENDING
+from clearhead.retrieval.manifest import MANIFEST, PENDING, read_manifest
 
 
 @pytest.fixture
@@ -55,6 +56,17 @@ def test_append_that_was_killed_before_its_note_was_removed(index, tmp_path):
     for name in ("documents.jsonl", "vectors.float32"):
         assert (index.folder / name).read_bytes() == (complete / name).read_bytes()
     assert len(Index.open(index.folder)) == 3
+
+
+def test_note_of_an_append_with_other_counts_is_refused(index):
+    assert clearhead(*append(index), hook=end_before_removal)[0] == 9
+    note = read_manifest(index.folder, PENDING)
+    for truncated in ([7], -1, "1", 0.5, None):
+        settings = {**note.settings, "stats": {**note.settings["stats"], "truncated": truncated}}
+        dataclasses.replace(note, settings=settings).write(index.folder / PENDING)
+        assert f"{index.folder / PENDING} is damaged" in refused(*append(index, "--resume"))
+    dataclasses.replace(note, settings={**note.settings, "threads": "a\nb"}).write(index.folder / PENDING)
+    assert "threads was " in refused(*append(index, "--resume"))
 
 
 def test_temporary_files_of_an_index_are_removed(index):

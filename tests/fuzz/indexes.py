@@ -1,15 +1,19 @@
 """Damaged and hostile indexes of `clearhead index`."""
 
+import contextlib
 import hashlib
 import json
 import shutil
 from pathlib import Path
 from random import Random
 
+from clearhead.retrieval.manifest import MANIFEST, PENDING
 from fuzz import mutations
 from fuzz.outcomes import Case, Target
 
 DTYPES = ("int8", "float32", "bfloat16")
+INTERRUPTED = "interrupted"
+"""Index with an append that was interrupted after some documents."""
 
 
 def prepare(folder: Path) -> None:
@@ -25,22 +29,49 @@ def prepare(folder: Path) -> None:
         columns = {"id": list(range(len(texts)))}
         index = Index.build(encoder, texts, folder / dtype, columns=columns, dtype=dtype)
         index.search("the old bridge", approximate=True)
+    Index.build(encoder, texts[:20], folder / INTERRUPTED)
+    new = folder / "new.txt"
+    new.write_text("".join(f"{text}\n" for text in texts[20:]), encoding="utf-8")
+    with contextlib.suppress(InterruptedError):
+        _append(folder / INTERRUPTED, encoder, new, stop_after=16)
+    assert (folder / INTERRUPTED / PENDING).is_file()
+
+
+def _append(folder: Path, encoder: object, texts: Path, *, stop_after: int | None = None) -> object:
+    """Append documents, or continue to; stop after a number of them."""
+    from clearhead.data.corpus import Corpus
+    from clearhead.retrieval.build import BuildOptions, append_to_index
+
+    def stop(_bytes: int, _tokens: int, num_texts: int) -> None:
+        nonlocal done
+        done += num_texts
+        if stop_after is not None and done > stop_after:
+            raise InterruptedError
+
+    done = 0
+    options = BuildOptions(resume=True, window_texts=8)
+    return append_to_index(encoder, Corpus([texts]), folder, options, stop)
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
     """Return a case: a changed copy of an index, and what is done with it."""
-    dtype = random.choice(DTYPES)
+    name = random.choice([*DTYPES, INTERRUPTED])
     folder = workspace / "index"
-    shutil.copytree(originals / dtype, folder)
+    shutil.copytree(originals / name, folder)
     changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 2]))]
-    kind = random.choice(["search", "search", "hybrid", "approximate", "append", "export"])
-    return Case(f"{dtype}, {kind}: {'; '.join(changes)}", lambda: _use(folder, originals / "bert", kind), [str(folder)])
+    kinds = ["search", "search", "hybrid", "approximate", "append", "export"]
+    kind = "resume" if name == INTERRUPTED else random.choice(kinds)
+    return Case(f"{name}, {kind}: {'; '.join(changes)}", lambda: _use(folder, originals, kind), [str(folder)])
 
 
-def _use(folder: Path, model: Path, kind: str) -> object:
+def _use(folder: Path, originals: Path, kind: str) -> object:
     from clearhead import Index
 
+    model = originals / "bert"
     index = Index.open(folder)
+    if kind == "resume":
+        index.load_encoder(model)
+        return _append(folder, index.encoder, originals / "new.txt")
     if kind == "export":
         return index.export(folder.parent / "out.parquet")
     if kind == "append":
@@ -55,8 +86,8 @@ def _change(folder: Path, random: Random) -> str:
         return "nothing"
     if random.random() < 0.05:
         return f"{path.name}: {mutations.change_file(path, random, sorted(folder.glob('*.*')))}"
-    if path.name == "index.json" or random.random() < 0.5:
-        path = folder / "index.json"
+    if path.name in (MANIFEST, PENDING) or random.random() < 0.5:
+        path = random.choice([folder / MANIFEST, *folder.glob(PENDING)])
         try:
             data, what = mutations.change_value(json.loads(path.read_bytes()), random)
         except (OSError, ValueError, RecursionError):  # an earlier change
@@ -66,7 +97,7 @@ def _change(folder: Path, random: Random) -> str:
             text = json.dumps(data, sort_keys=True)
             data["sha256"] = hashlib.sha256(text.encode()).hexdigest()
         path.write_bytes(mutations.json_text(data, random))
-        return f"index.json: {what}"
+        return f"{path.name}: {what}"
     data, what = mutations.change_bytes(path.read_bytes(), random)
     path.write_bytes(data)
     if random.random() < 0.6:  # with the size and the hash of the changed file

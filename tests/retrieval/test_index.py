@@ -181,6 +181,7 @@ def test_index_that_is_cut_short_is_refused(index, name):
         ({"encoder": {}}, "is damaged"),
         ({"encoder": None}, "is damaged"),
         ({"max_norm": 0}, "is damaged"),
+        ({"max_norm": 10**400}, "is damaged"),
         ({"max_norm": None}, "is damaged"),
         ({"kind": "a model"}, "is not an index"),
     ],

@@ -49,6 +49,18 @@ class EncodingStats:
     tokens: int = 0
     truncated: int = 0
 
+    @classmethod
+    def read(cls, counts: Mapping[str, Any]) -> "EncodingStats":
+        """Return the statistics that a run has written.
+
+        Raises:
+            TypeError: these are no counts.
+        """
+        stats = cls(**counts)
+        if not all(type(number) is int and number >= 0 for number in (stats.texts, stats.tokens, stats.truncated)):
+            raise TypeError("expected counts")
+        return stats
+
     def add_batch(self, window: EncodedBatch) -> "EncodingStats":
         """Return the statistics with an encoded batch added."""
         return self.add(EncodingStats(len(window.texts), window.num_tokens, window.num_truncated))
@@ -215,7 +227,7 @@ def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any
                 f"{resume_file} was written by another version of clearhead and cannot be resumed; {from_scratch}"
             )
         former, size, sha256 = dict(data["settings"]), data["size"], data["sha256"]
-        stats = EncodingStats(**data["counts"])
+        stats = EncodingStats.read(data["counts"])
         if not all(type(number) is int and number > 0 for number in (size, stats.texts, stats.tokens)):
             raise TypeError
     except ResumeError:
@@ -235,8 +247,12 @@ def changed_setting(former: Mapping[str, Any], settings: Mapping[str, Any]) -> s
     """Return a description of the first setting of a run that differs from those of an interrupted one, or None."""
     for name, now in settings.items():
         if former.get(name) != now:
-            hint = f" (set OMP_NUM_THREADS={former.get(name)})" if name == "threads" else ""
-            return f"{name} was {json.dumps(former.get(name))} and is now {json.dumps(now)}{hint}"
+            hint = (
+                f" (set OMP_NUM_THREADS={former.get(name)})"
+                if name == "threads" and isinstance(former.get(name), int)
+                else ""
+            )
+            return f"{name} was {json.dumps(former.get(name)):.200} and is now {json.dumps(now)}{hint}"
     return None
 
 

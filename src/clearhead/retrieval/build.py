@@ -304,7 +304,7 @@ class _Run:
         if change := changed_setting(manifest.settings, self._settings):
             raise ResumeError(f"{self._folder} cannot be resumed: {change}; {from_scratch}")
         try:
-            return EncodingStats(**manifest.settings["stats"])
+            return EncodingStats.read(manifest.settings["stats"])
         except (KeyError, TypeError):
             raise ResumeError(f"{self._folder / PENDING} is damaged; {from_scratch}") from None
 

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -118,7 +118,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
             f"{folder} has format {data.get('format')!r:.40} of clearhead {version:.40}, and this version reads "
             f"format {FORMAT}. Build the index again, or install that version"
         )
-    manifest = _parse(folder, data)
+    manifest = _parse(folder / name, data)
     for file, state in manifest.files.items():
         size = (folder / file).stat().st_size if (folder / file).is_file() else 0
         if size < state.size:
@@ -128,7 +128,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     return manifest
 
 
-def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
+def _parse(path: Path, data: dict[str, Any]) -> Manifest:
     names = {field.name for field in dataclasses.fields(Manifest)}
     try:
         if data.pop("sha256") != _hash(data):
@@ -141,7 +141,7 @@ def _parse(folder: Path, data: dict[str, Any]) -> Manifest:
         if not _has_valid_types(manifest) or sizes != expected or min(manifest.rows, manifest.width) < 0:
             raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise IndexFolderError(f"{folder / MANIFEST} is damaged. Copy or build the index again") from None
+        raise IndexFolderError(f"{path} is damaged. Copy or build the index again") from None
     return manifest
 
 
@@ -152,7 +152,7 @@ def _has_valid_types(manifest: Manifest) -> bool:
         all(type(count) is int for count in counts)
         and manifest.dtype in get_args(Dtype)
         and type(manifest.max_norm) in (int, float)
-        and 0 <= manifest.max_norm < math.inf
+        and 0 <= manifest.max_norm <= sys.float_info.max
         and isinstance(manifest.columns, list)
         and all(isinstance(column, str) and column for column in manifest.columns)
         and not {*manifest.columns} & {*RESERVED}
