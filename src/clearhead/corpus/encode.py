@@ -247,12 +247,9 @@ def changed_setting(former: Mapping[str, Any], settings: Mapping[str, Any]) -> s
     """Return a description of the first setting of a run that differs from those of an interrupted one, or None."""
     for name, now in settings.items():
         if former.get(name) != now:
-            hint = (
-                f" (set OMP_NUM_THREADS={former.get(name)})"
-                if name == "threads" and isinstance(former.get(name), int)
-                else ""
-            )
-            return f"{name} was {json.dumps(former.get(name)):.200} and is now {json.dumps(now)}{hint}"
+            before = former.get(name)
+            hint = f" (set OMP_NUM_THREADS={before})" if name == "threads" and isinstance(before, int) else ""
+            return f"{name} was {json.dumps(before):.200} and is now {json.dumps(now)}{hint}"
     return None
 
 
