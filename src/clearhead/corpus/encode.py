@@ -54,7 +54,7 @@ class EncodingStats:
         """Return the statistics that a run has written.
 
         Raises:
-            TypeError: these are no counts.
+            TypeError: a value is not a count.
         """
         stats = cls(**counts)
         if not all(type(number) is int and number >= 0 for number in (stats.texts, stats.tokens, stats.truncated)):
