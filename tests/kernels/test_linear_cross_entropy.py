@@ -11,7 +11,7 @@ from clearhead import Seq2Seq, Seq2SeqConfig
 from clearhead.equations.losses import cross_entropy, distillation, r_drop
 from clearhead.kernels import linear_cross_entropy as chunked
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy, linear_r_drop
-from clearhead.kernels.native import library
+from clearhead.kernels.native import library, training
 
 
 @pytest.fixture(params=[2**22, 20], ids=["one chunk", "many chunks"])
@@ -22,7 +22,7 @@ def _chunks(request, monkeypatch):
 @pytest.fixture(params=["compiled", "PyTorch"])
 def _kernel(request, monkeypatch):
     if request.param == "PyTorch":
-        monkeypatch.setattr(library, "cross_entropy_isa", lambda: None)
+        monkeypatch.setattr(library, "isa_with", lambda function: None)
 
 
 def parts(n, d, v, *, bias=True, dtype=torch.float32):
@@ -65,7 +65,7 @@ def test_compiled_kernels_equal_the_oracle(isa, n, v, smoothing, bias, half):
     x = (logits.float() + (0 if b is None else b)).requires_grad_()
     expected = cross_entropy(x, targets, smoothing=smoothing)
     (gradient,) = torch.autograd.grad(expected, x)
-    losses = library.cross_entropy(logits, b, targets, smoothing, isa)
+    losses = training.cross_entropy(logits, b, targets, smoothing, isa)
     torch.testing.assert_close(losses.sum(), expected.detach(), rtol=1e-5, atol=1e-4)
     # the same rounding to bfloat16, up to one unit in the last place
     torch.testing.assert_close(logits.float(), gradient, rtol=2**-8 if half else 1e-4, atol=1e-5)

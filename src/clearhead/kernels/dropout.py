@@ -1,7 +1,8 @@
 """Dropout with fast random masks on the CPU; its oracle is `dropout` in `equations/residual.py`.
 
 On a CPU, PyTorch draws 24 random bits for each element sequentially. In the training of a small model that takes
-an eighth of the time or more. Here 64 random bits serve four elements.
+an eighth of the time or more. The compiled kernel (`native/training.h`) hashes the index of each element in both
+passes and stores no mask. Without the kernel 64 random bits serve four elements.
 """
 
 import math
@@ -14,6 +15,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from clearhead.kernels.native import library, training
 
 _STEPS = 2**16
 
@@ -36,6 +39,8 @@ def keep_probability(drop_prob: float) -> float:
 def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = torch.uint8) -> Shaped[Tensor, "..."]:
     """Draw a dropout mask on the CPU from PyTorch's global generator: 1 for kept, 0 for dropped elements.
 
+    The compiled kernels have masks of their own.
+
     Args:
         shape: shape of the mask.
         drop_prob: p, from 0 up to, not including, 1; the exact probability of a 1 is `keep_probability(p)`.
@@ -49,8 +54,9 @@ def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = to
     size, bound = math.prod(shape), round(keep_probability(drop_prob) * _STEPS)
     if bound == _STEPS:
         return torch.ones(tuple(shape), dtype=dtype, device="cpu")
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-    draws = numpy.random.SFC64(seed).random_raw(-(-size // 4))  # twice as fast as PyTorch's generator, seeded by it
+    draws = numpy.random.SFC64(_draw_seed()).random_raw(
+        -(-size // 4)
+    )  # twice as fast as PyTorch's generator, seeded by it
     parts = torch.from_numpy(draws.view(numpy.int16))[:size].view(tuple(shape))
     # written in the final dtype: converting a bool mask at each multiplication takes longer than drawing it
     return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=dtype, device="cpu"))
@@ -72,8 +78,35 @@ def fast_dropout(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*
     """
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.dropout(x, drop_prob)
-    dropped: Tensor = _FastDropout.apply(x, drop_prob)  # type: ignore[no-untyped-call]
+    isa = library.isa_with("dropout") if x.dtype in training.DTYPES else None
+    if isa is not None:
+        dropped: Tensor = _NativeDropout.apply(x, draw_dropout(drop_prob), isa)  # type: ignore[no-untyped-call]
+    else:
+        dropped = _FastDropout.apply(x, drop_prob)  # type: ignore[no-untyped-call]
     return dropped
+
+
+def draw_dropout(drop_prob: float) -> training.DropoutStruct:
+    """Draw the seed of a mask of the compiled kernels from PyTorch's global generator."""
+    return training.dropout_struct(_draw_seed(), keep_probability(drop_prob))
+
+
+def _draw_seed() -> int:
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
+class _NativeDropout(torch.autograd.Function):
+    """Dropout by the compiled kernel; its backward pass drops the gradients in the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, struct: training.DropoutStruct, isa: str) -> Tensor:
+        ctx.struct, ctx.isa = struct, isa
+        return training.dropout(struct, x, isa)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return training.dropout(ctx.struct, gradient, ctx.isa), None, None
 
 
 class _FastDropout(torch.autograd.Function):

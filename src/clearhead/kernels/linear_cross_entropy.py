@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clearhead.equations.losses import check_targets
-from clearhead.kernels.native import library
+from clearhead.kernels.native import library, training
 
 _LOGITS = {"cpu": 2**21}
 """Logits in a chunk on a device: few enough for a CPU cache."""
@@ -76,7 +76,7 @@ def _native_isa(hidden_ND: Tensor, weight_VD: Tensor) -> str | None:
     kind = hidden_ND.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_ND.dtype
     usable = kind == "cpu" and hidden_ND.dtype == weight_VD.dtype == torch.float32
-    return library.cross_entropy_isa() if usable and dtype in (torch.float32, torch.bfloat16) else None
+    return library.isa_with("cross_entropy") if usable and dtype in (torch.float32, torch.bfloat16) else None
 
 
 def _native_step(targets_N: Tensor, bias_V: Tensor | None, smoothing: float, isa: str) -> "Step":
@@ -85,7 +85,7 @@ def _native_step(targets_N: Tensor, bias_V: Tensor | None, smoothing: float, isa
 
     def step(logits: Sequence[Tensor], rows: slice, needs_grad: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
         # one pass instead of eight, in float32 whatever the dtype of the logits
-        losses_C = library.cross_entropy(logits[0], bias, targets_N[rows], smoothing, isa)
+        losses_C = training.cross_entropy(logits[0], bias, targets_N[rows], smoothing, isa)
         return losses_C.sum(), [logits[0] if needs_grad[0] else None]
 
     return step

@@ -6,7 +6,9 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.layers.norm import Norm, get_norm
+from clearhead.kernels.residual_norm import drop_add_norm, drop_add_norm_isa
+from clearhead.layers.dropout import Dropout
+from clearhead.layers.norm import LayerNorm, Norm, get_norm
 
 NormOrder = Literal["post", "pre"]
 Sublayer = Callable[[Tensor], Tensor]
@@ -31,13 +33,24 @@ class PostNorm(nn.Module):
         self, d_model: int, drop_prob: float, *, eps: float = 1e-5, bias: bool = True, norm: Norm = "layer"
     ) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(drop_prob)
+        self.dropout: nn.Module = nn.Dropout(drop_prob)
         self.norm = get_norm(norm, d_model, eps, bias=bias)
 
     def forward(self, x: Float[Tensor, "*batch D"], f: Sublayer) -> Float[Tensor, "*batch D"]:
+        change = f(x)
+        dropout, norm = self.dropout, self.norm
+        is_observed = _has_hooks(dropout) or _has_hooks(norm)
+        if self.training and not is_observed and isinstance(dropout, Dropout) and isinstance(norm, LayerNorm):
+            isa = drop_add_norm_isa(x, change)
+            if isa is not None and norm.bias is not None:
+                return drop_add_norm(x, change, dropout.drop_prob, norm.weight, norm.bias, norm.eps, isa)
         # adding two dtypes, as under autocast, would take ten times as long
-        normal: Tensor = self.norm(x + self.dropout(f(x)).to(x.dtype))
+        normal: Tensor = norm(x + dropout(change).to(x.dtype))
         return normal
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 class PreNorm(nn.Module):

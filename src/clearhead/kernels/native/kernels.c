@@ -1,8 +1,8 @@
 /* The functions that Python calls. This file is compiled once for each instruction set, whose name is ISA. */
 
-#include "cross_entropy.h"
 #include "decoder.h"
 #include "search.h"
+#include "training.h"
 
 #define JOIN(name, isa) name##_##isa
 #define EXPAND(name, isa) JOIN(name, isa)
@@ -87,6 +87,41 @@ PUBLIC(cross_entropy)(void *logits, int32_t is_half, const float *bias, int64_t 
         store_position(row, is_half, size, x);
     }
     return failed ? OUT_OF_MEMORY : 0;
+}
+
+/* y = dropout of `count` elements of x, in float32 or bfloat16; x and y may be the same. */
+PUBLIC(dropout)(const Dropout *dropout, const void *x, int32_t is_half, int64_t count, void *y, int32_t threads) {
+    const int64_t part = 1 << 13;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t first = 0; first < count; first += part)
+        drop_range(dropout, x, is_half, (size_t)first, (size_t)(first + part < count ? first + part : count), y);
+    return 0;
+}
+
+/* y = LN(x + dropout(change)) of rows in float32; the change may be bfloat16. For the backward pass, `normal` (rows, width)
+ * gets the rows before weight and bias, `inverse` (rows) their 1 / standard deviation. */
+PUBLIC(drop_add_norm)(const Dropout *dropout, const float *x, const void *change, int32_t is_half, int64_t rows, int32_t width,
+                      const float *weight, const float *bias, float eps, float *y, float *normal, float *inverse,
+                      int32_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < rows; r++)
+        drop_add_norm_row(dropout, x, change, is_half, (size_t)r * width, width, weight, bias, eps, y, normal, inverse + r);
+    return 0;
+}
+
+/* Gradients of `drop_add_norm`; those of weight and bias are sums over the rows, (threads, 2, width), which are 0 before. */
+PUBLIC(drop_add_norm_backward)(const Dropout *dropout, const float *gradient, const float *normal, const float *inverse,
+                               int64_t rows, int32_t width, const float *weight, float *d_x, void *d_change, int32_t is_half,
+                               float *sums, int32_t threads) {
+    const int64_t share = (rows + threads - 1) / threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int32_t t = 0; t < threads; t++) {
+        float *d_weight = sums + (size_t)t * 2 * width, *d_bias = d_weight + width;
+        for (int64_t r = t * share; r < rows && r < (t + 1) * share; r++)
+            drop_add_norm_row_backward(dropout, gradient, normal, inverse[r], (size_t)r * width, width, weight, d_x, d_change,
+                                       is_half, d_weight, d_bias);
+    }
+    return 0;
 }
 
 /* Attention of each head within packed sequences. A token's q, k or v is `stride` floats after that of the token before, a

@@ -7,6 +7,7 @@ AVX2, or with a PyTorch whose OpenMP they cannot share, `isa()` is None, and mod
 import ctypes
 import functools
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -211,7 +212,7 @@ def linear(struct: LinearStruct, activation: int, x: Tensor, isa: str) -> Tensor
         ctypes.byref(struct), activation, ctypes.c_void_p(x.data_ptr()), rows, ctypes.c_void_p(y.data_ptr()),
         torch.get_num_threads(),
     )  # fmt: skip
-    _check(status)
+    check(status)
     return y
 
 
@@ -231,27 +232,6 @@ def gelu(x: Tensor, isa: str) -> Tensor:
     return y
 
 
-def cross_entropy(logits: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, isa: str) -> Tensor:
-    """Return the loss of each position, and replace its logits by their gradient.
-
-    Args:
-        logits: float32 or bfloat16 (n, V), contiguous; overwritten.
-        bias: float32 (V), contiguous, added to the logits, or None.
-        targets: int64 (n), contiguous, each of [0, V).
-        smoothing: label smoothing.
-        isa: an instruction set.
-    """
-    losses = logits.new_empty(len(logits), dtype=torch.float32)
-    status = getattr(_library(), f"cross_entropy_{isa}")(
-        ctypes.c_void_p(logits.data_ptr()), logits.dtype == torch.bfloat16,
-        None if bias is None else ctypes.c_void_p(bias.data_ptr()), ctypes.c_int64(len(logits)), logits.shape[1],
-        ctypes.c_void_p(targets.data_ptr()), ctypes.c_float(smoothing), ctypes.c_void_p(losses.data_ptr()),
-        torch.get_num_threads(),
-    )  # fmt: skip
-    _check(status)
-    return losses
-
-
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, isa: str) -> Tensor:
     """Return the attention values (T, H, K) of each head within packed sequences.
 
@@ -268,7 +248,7 @@ def packed_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: fl
         ctypes.c_void_p(lengths.data_ptr()), len(lengths), heads, width, ctypes.c_float(scale),
         ctypes.c_void_p(values.data_ptr()), torch.get_num_threads(),
     )  # fmt: skip
-    _check(status)
+    check(status)
     return values
 
 
@@ -287,7 +267,7 @@ def encoder_layer(struct: EncoderLayerStruct, x: Tensor, lengths: Tensor, isa: s
         ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(lengths.data_ptr()), len(lengths),
         ctypes.c_void_p(y.data_ptr()), torch.get_num_threads(),
     )  # fmt: skip
-    _check(status)
+    check(status)
     return y
 
 
@@ -300,20 +280,16 @@ def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
         isa: the instruction set of the packed weights.
     """
     step = getattr(_library(), f"decoder_step_{isa}")
-    _check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
+    check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
 
 
 def search_isa() -> str | None:
     """Return the instruction set for `search_bounds`; None if this library was compiled without it."""
-    return _isa_with("search_bounds")
+    return isa_with("search_bounds")
 
 
-def cross_entropy_isa() -> str | None:
-    """Return the instruction set for `cross_entropy`; None if this library was compiled without it."""
-    return _isa_with("cross_entropy")
-
-
-def _isa_with(function: str) -> str | None:
+def isa_with(function: str) -> str | None:
+    """Return the instruction set for a function; None if this library was compiled without it."""
     name = isa()
     return name if name is not None and hasattr(_library(), f"{function}_{name}") else None
 
@@ -360,10 +336,17 @@ def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]
         ctypes.byref(struct), *(ctypes.c_void_p(part.data_ptr()) if isinstance(part, Tensor) else part
         for part in (x, len(x), codes, scales, outliers))
     )  # fmt: skip
-    _check(status)
+    check(status)
     return codes, scales
 
 
-def _check(status: int) -> None:
+def function(name: str, isa: str) -> Callable[..., int]:
+    """Return a function of the library for an instruction set."""
+    found: Callable[..., int] = getattr(_library(), f"{name}_{isa}")
+    return found
+
+
+def check(status: int) -> None:
+    """Raise the error of a status that a function returned."""
     if status:
         raise MemoryError("no memory for the intermediate results of a layer; use a smaller batch_tokens")

@@ -79,12 +79,43 @@ INLINE vec vec_pow2(vec a) { return (vec){pow2_half(a.low), pow2_half(a.high)}; 
 
 #endif
 
-INLINE float half_sum(__m256 x) {
+/* Sixteen bfloat16 values are the upper halves of sixteen floats; a float is rounded to nearest, ties to even. */
+#ifdef __AVX512F__
+
+INLINE vec half_load(const uint16_t *p) {
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+INLINE void half_store(uint16_t *p, vec x) {
+    __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+}
+
+#else
+
+INLINE __m256 half_load_eight(const uint16_t *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+INLINE vec half_load(const uint16_t *p) { return (vec){half_load_eight(p), half_load_eight(p + 8)}; }
+INLINE __m256i half_bits(__m256 x) {
+    __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+}
+INLINE void half_store(uint16_t *p, vec x) {
+    __m256i packed = _mm256_packus_epi32(half_bits(x.low), half_bits(x.high));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xD8));
+}
+
+#endif
+
+INLINE float eight_sum(__m256 x) {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-INLINE float vec_sum(vec x) { return half_sum(_mm256_add_ps(vec_low(x), vec_high(x))); }
+INLINE float vec_sum(vec x) { return eight_sum(_mm256_add_ps(vec_low(x), vec_high(x))); }
 INLINE float vec_largest(vec x) {
     __m256 eight = _mm256_max_ps(vec_low(x), vec_high(x));
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
