@@ -28,7 +28,7 @@ runs = st.fixed_dictionaries(
 def loader(run, rank=0, world=1):
     lengths = np.random.default_rng(0).integers(1, 9, (run["rows"], 1)).astype(np.int32)
 
-    def collate(rows, draws):
+    def collate(rows, draws, progress):
         ids = torch.tensor([[int(row), int(draws.integers(10**6))] for row in rows])
         return Batch({"row and draw": ids}, count=int(lengths[rows].sum()), num_tokens=2 * len(rows))
 

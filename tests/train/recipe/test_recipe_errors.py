@@ -102,6 +102,14 @@ TEACHER = {"teacher": "a", "hidden_weight": 1.0}
             "use objective.mask_rate instead",
         ),
         (
+            {"task": "classification", "regularize__augmentation": {"bidirectional": 0.3}},
+            "augmentation.bidirectional: reverses pairs of source and target, which classification does not have",
+        ),
+        (
+            {"task": "text-to-text", "objective__prefix": "x: ", "regularize__augmentation": {"bidirectional": 0.3}},
+            "augmentation.bidirectional: reverses pairs, which a prefix or languages in the objective do not allow",
+        ),
+        (
             {"task": "span-answers", "regularize__augmentation": {"local_shuffle": 2}},
             "local_shuffle: moves the tokens of the answer",
         ),

@@ -7,8 +7,11 @@ from support.data.training_data import batch_of, logits_of, module_of, predict, 
 from torch.nn import functional
 
 from clearhead.train.data.dataloader import TrainingDataLoader
-from clearhead.train.data.loaders import build_datasets, build_validator
+from clearhead.train.data.loaders import build_datasets, build_loader, build_validator
 from clearhead.train.data.sampler import TokenBatchSampler
+from clearhead.train.distributed.process_group import ProcessGroup
+from clearhead.train.recipe.errors import RecipeError
+from clearhead.train.tasks.registry import create_task
 
 
 def _special(module):
@@ -84,7 +87,9 @@ def test_each_epoch_has_its_own_reproducible_augmentation(data):
     def epochs():
         loader = TrainingDataLoader(
             TokenBatchSampler(lengths, batch_tokens=10_000, seed=1),
-            lambda rows, draws: module.task.collate([examples[int(row)] for row in rows], draws, training=True),
+            lambda rows, draws, progress: module.task.collate(
+                [examples[int(row)] for row in rows], draws, training=True
+            ),
             seed=1,
             steps=None,
             epochs=2,
@@ -132,3 +137,53 @@ def test_held_out_examples_are_never_augmented(data, tmp_path):
     prediction = predict(module, batch)
     plain = functional.cross_entropy(logits_of(prediction), prediction.targets_N)
     assert measure()["loss"] == pytest.approx(plain.item(), rel=1e-5)
+
+
+def pairs_of(loader):
+    """Return (source, target) without padding of each row of each update."""
+    return [
+        {
+            index: tuple(
+                tuple(part.batch[name][row][part.batch[keep][row]].tolist())
+                for name, keep in (("source", "source_keep"), ("targets", "target_keep"))
+            )
+            for row, index in enumerate(part.rows)
+        }
+        for part in loader
+    ]
+
+
+def loader_of(data, folder, bidirectional, **sections):
+    regularize = {"augmentation": {"bidirectional": bidirectional}}
+    spec = recipe(data, "text-to-text", training={"steps": 12}, regularize=regularize, **sections)
+    module, _ = ready(spec, data / "run")
+    training, _ = build_datasets(spec, module.task, folder)
+    return build_loader(spec, module.task, training, ProcessGroup("cpu")), training
+
+
+def test_half_of_the_pairs_are_reversed_in_the_first_part_of_the_training(data, tmp_path):
+    loader, dataset = loader_of(data, tmp_path, 0.5)
+    updates = pairs_of(loader)
+    plain = [
+        tuple(tuple(int(number) for number in dataset[row][name]) for name in ("source", "target"))
+        for row in range(len(dataset))
+    ]
+    assert all(source != target for source, target in plain)
+    reversed_rows = [[row for row, pair in update.items() if pair != plain[row]] for update in updates]
+    for update, rows in zip(updates, reversed_rows, strict=True):
+        assert all(update[row] == plain[row][::-1] for row in rows)
+    first = sum(len(update) for update in updates[:6])
+    assert abs(sum(map(len, reversed_rows[:6])) / first - 0.5) < 3 * 0.5 / first**0.5
+    assert not any(reversed_rows[6:])
+    loader.load_state_dict({"position": 3})
+    assert pairs_of(loader) == updates[3:]
+
+
+def test_pairs_of_two_vocabularies_cannot_be_reversed(data, tmp_path, monkeypatch):
+    spec = recipe(data, "text-to-text", regularize={"augmentation": {"bidirectional": 0.5}})
+    task = create_task(spec, data / "run")
+    monkeypatch.setattr(type(task.tokenizer), "target_ids", lambda self, text: [1, 2, 3])
+    with pytest.raises(
+        RecipeError, match=r"bidirectional: sources and targets of this model have different vocabularies"
+    ):
+        create_task(spec, data / "run")

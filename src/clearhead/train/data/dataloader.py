@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _STOP_SECONDS = 10.0
 """Seconds that a stop waits for the batches of an update, because collating many of them takes long."""
 
-Collate = Callable[[Sequence[int] | np.ndarray, np.random.Generator], Batch]
+Collate = Callable[[Sequence[int] | np.ndarray, np.random.Generator, float], Batch]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TrainingDataLoader:
 
     Args:
         sampler: selects the rows of each batch.
-        collate: rows, random generator -> batch.
+        collate: rows, random generator, finished share of the training -> batch.
         seed: seed of the random generators.
         steps: number of updates; or
         epochs: number of passes over the data.
@@ -118,7 +118,7 @@ class TrainingDataLoader:
         for _ in range(self.accumulation_steps):
             index, epoch, rows = next(planned)
             generator = np.random.default_rng(np.random.SeedSequence([self._seed, epoch, index]))
-            collated.append((index, epoch, rows, self._collate(rows, generator)))
+            collated.append((index, epoch, rows, self._collate(rows, generator, index / len(self))))
             if self.stop_requested() and time.monotonic() - start > _STOP_SECONDS:
                 log.warning("stopped while batches are collected; --resume continues from the last checkpoint")
                 raise SystemExit(130)

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from clearhead.train.memory import check_batch, check_update
 from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
-from clearhead.train.tasks.base import Task
+from clearhead.train.regularizers.augmentation import reverse_pairs
+from clearhead.train.tasks.base import Batch, Task
 from clearhead.train.tasks.predictions import task_loss
 
 log = logging.getLogger(__name__)
@@ -82,9 +83,15 @@ def build_loader(
     )
     check_batch(task.model, min(data.batch_tokens, _tokens_of_shortest(dataset, data.batch_size)), recipe)
     check_update(float(dataset.lengths.sum()) / len(sampler.epoch(0)), recipe)
+
+    def collate(rows: Sequence[int] | np.ndarray, generator: np.random.Generator, progress: float) -> Batch:
+        augmentation = recipe.regularize.augmentation
+        examples = reverse_pairs([dataset[int(row)] for row in rows], augmentation, generator, progress)
+        return task.collate(examples, generator, training=True)
+
     return TrainingDataLoader(
         sampler,
-        lambda rows, generator: task.collate([dataset[int(row)] for row in rows], generator, training=True),
+        collate,
         seed=recipe.seed,
         steps=section.steps,
         epochs=section.epochs,

@@ -1,7 +1,7 @@
-"""Augmentation of input tokens."""
+"""Augmentation of the training examples: changed input tokens, and reversed pairs."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Int
@@ -10,14 +10,15 @@ from pydantic import BeforeValidator, Field
 from clearhead.data import augmentation
 from clearhead.tokenizers import special_tokens
 from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
-from clearhead.train.recipe.sections import Probability, Section
-from clearhead.train.regularizers.base import Ablation, Regularizer, false_to_none
+from clearhead.train.recipe.sections import Probability, RecipeBase, Section
+from clearhead.train.regularizers.base import Ablation, Conflicts, Regularizer, TaskTraits, false_to_none
+from clearhead.train.tasks.predictions import TokenPredictions
 
 Ids = Sequence[int] | Int[np.ndarray, " _"]
 
 
 class Augmentation(Section):
-    """Random changes of the input tokens, different in each epoch; targets do not change.
+    """Random changes of the training examples, different in each epoch; targets do not change, except by `bidirectional`.
 
     Span answers allow the changes that keep each token's position. A masked language model has objective.mask_rate
     instead.
@@ -29,6 +30,8 @@ class Augmentation(Section):
         local_shuffle: maximum distance that a token moves.
         token_replacement: share of tokens replaced with random ones.
         token_deletion: share of tokens deleted.
+        bidirectional: share of the training, from its start on, in which half of the pairs of text-to-text are
+            reversed: the target becomes the source (Ding et al. 2021). The paper has 1/3.
     """
 
     token_masking: Probability = 0.0
@@ -37,6 +40,7 @@ class Augmentation(Section):
     local_shuffle: Annotated[int, Field(ge=0)] = 0
     token_replacement: Probability = 0.0
     token_deletion: Probability = 0.0
+    bidirectional: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 def augment(
@@ -78,6 +82,31 @@ def augment(
     return augmented
 
 
+def reverse_pairs(
+    examples: Sequence[Any],
+    settings: Augmentation | None,
+    generator: np.random.Generator,
+    progress: float,
+) -> Sequence[Any]:
+    """Return pairs of which half, chosen at random, have source and target exchanged, in the first part of training.
+
+    Source: Ding et al. 2021, "Improving Neural Machine Translation by Bidirectional Training"
+
+    Args:
+        examples: a mapping with the ids of source and target for each pair.
+        settings: what to change; None changes nothing.
+        generator: source of random numbers.
+        progress: the finished share of the training.
+    """
+    if settings is None or progress >= settings.bidirectional:
+        return examples
+    reverse = generator.random(len(examples)) < 0.5
+    return [
+        {"source": example["target"], "target": example["source"]} if reversed_ else example
+        for example, reversed_ in zip(examples, reverse, strict=True)
+    ]
+
+
 def _mask_id(tokenizer: TextTokenizer) -> int:
     assert isinstance(tokenizer, MultilingualTokenizer)
     for role, default in (("mask", "[MASK]"), ("unk", "<unk>")):
@@ -87,14 +116,27 @@ def _mask_id(tokenizer: TextTokenizer) -> int:
     raise ValueError("regularize.augmentation masks tokens, but the tokenizer has neither a mask nor an unknown token")
 
 
+def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
+    settings = recipe.regularize.augmentation
+    if settings is None or not settings.bidirectional:
+        return
+    key = "regularize.augmentation.bidirectional"
+    if task.predicts is not TokenPredictions or not task.generates:
+        yield key, f"reverses pairs of source and target, which {recipe.task} does not have"
+    elif recipe.objective.prefix or recipe.objective.source_lang or recipe.objective.target_lang:
+        yield key, "reverses pairs, which a prefix or languages in the objective do not allow"
+
+
 AUGMENTATION = Regularizer(
     name="augmentation",
     value_type=Annotated[Augmentation | None, BeforeValidator(false_to_none)],
     default=None,
-    meaning="random changes of the input tokens.",
-    equation="source tokens are masked, swapped, shuffled, deleted or replaced, differently in each epoch",
+    meaning="random changes of the training examples.",
+    equation="source tokens are masked, swapped, shuffled, deleted or replaced, differently in each epoch; pairs are "
+    "reversed in the first part of the training",
     without="texts are unchanged",
-    source="Joshi et al. 2019; Lample et al. 2018",
+    source="Joshi et al. 2019; Lample et al. 2018; Ding et al. 2021",
     code="data/augmentation.py",
     ablation=Ablation(off={"augmentation": None}, on={"augmentation": {"token_masking": 0.1}}),
+    conflicts=_conflicts,
 )

@@ -19,6 +19,7 @@ from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.tokenizers.base import TextTokenizer
+from clearhead.train.recipe.errors import RecipeError
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Count, Files, Section
 from clearhead.train.regularizers.augmentation import Ids, augment
@@ -26,6 +27,9 @@ from clearhead.train.tasks import initialize
 from clearhead.train.tasks.base import Batch, Example, Task, TaskEntry, keep_mask, pad, padding_mask
 from clearhead.train.tasks.predictions import TokenPredictions
 from clearhead.train.tasks.samples import output_lines, spread
+
+_PROBE = "Wer 9 alte Häuser sieht, fragt: how quickly can 54 boxes jump over a lazy dog?"
+"""A text whose tokens differ between vocabularies."""
 
 _SAMPLE_TOKENS = 64
 """Maximum length of the output of a sample: one line is shown, and an untrained model generates without end."""
@@ -89,6 +93,9 @@ class TextToTextTask(Task[Seq2Seq]):
             else ()
         )
         self._held_out: tuple[list[str], list[str]] | None = None
+        augmentation = recipe.regularize.augmentation
+        if augmentation is not None and augmentation.bidirectional:
+            self._check_reversible()
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, folder: Path) -> "TextToTextTask":
@@ -121,6 +128,15 @@ class TextToTextTask(Task[Seq2Seq]):
             self.num_too_long += 1
             examples.append([])
         return examples
+
+    def _check_reversible(self) -> None:
+        """Check that a text has the same tokens as a source and as a target."""
+        source, target = self._source_tokenizer.encode([_PROBE], None)[0].ids, self.tokenizer.target_ids(_PROBE)
+        if list(source) != [*self._forced_prefix, *target, self.model.config.eos_ids[0]]:
+            raise RecipeError(
+                "regularize.augmentation.bidirectional: sources and targets of this model have different vocabularies "
+                "or special tokens, so that a pair cannot be reversed; set it to 0"
+            )
 
     def fields_of(self, files: Files) -> tuple[str, ...]:
         return row_fields(files)
