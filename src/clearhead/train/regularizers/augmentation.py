@@ -18,7 +18,7 @@ Ids = Sequence[int] | Int[np.ndarray, " _"]
 
 
 class Augmentation(Section):
-    """Random changes of the training examples, different in each epoch; targets do not change, except by `bidirectional`.
+    """Random changes of the examples, different in each epoch; targets do not change, except by `bidirectional`.
 
     Span answers allow the changes that keep each token's position. A masked language model has objective.mask_rate
     instead.
