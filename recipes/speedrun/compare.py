@@ -50,21 +50,24 @@ class Change:
     idea: Idea = field(default_factory=Idea)
 
 
+ADAMW = ("optimizer.name=adamw", "optimizer.matrix_learning_rate=null")
+
 CHANGES = {
     BASELINE: Change(),
     "AdamW in place of Muon": Change(
-        ("optimizer.name=adamw", "optimizer.learning_rate=0.003", "optimizer.warmup_steps=400")
+        (*ADAMW, "optimizer.learning_rate=0.003", "optimizer.warmup_steps=400", "regularize.weight_decay=0.1")
     ),
     "schedule-free AdamW": Change(
-        ("optimizer.name=adamw", "optimizer.schedule=constant", "optimizer.learning_rate=0.004"),
+        (*ADAMW, "optimizer.schedule=constant", "optimizer.learning_rate=0.004", "regularize.weight_decay=0.1"),
         Idea(optimizer=ideas.schedule_free),
     ),
     "decay as 1/√step, average of 10 checkpoints": Change(
         ("optimizer.schedule=inverse-square-root", "training.keep_last=10", "training.final_weights=average")
     ),
     "cosine decay": Change(("optimizer.schedule=cosine",)),
-    "learning rate × 2": Change(("optimizer.learning_rate=0.01",)),
-    "learning rate / 2": Change(("optimizer.learning_rate=0.0025",)),
+    "learning rate of the matrices × 2": Change(("optimizer.matrix_learning_rate=0.01",)),
+    "learning rate of all other weights × 2": Change(("optimizer.learning_rate=0.02",)),
+    "learning rate of all other weights / 2": Change(("optimizer.learning_rate=0.005",)),
     "batches of half the size": Change(("data.batch_tokens=4096",)),
     "batches of twice the size": Change(("data.batch_tokens=16384",)),
     "batches that grow": Change(idea=Idea(batch_tokens=ideas.batches_that_grow)),
@@ -76,7 +79,10 @@ CHANGES = {
     "value residuals": Change(idea=Idea(change_model=ideas.value_residual)),
     "ReLU²": Change(idea=Idea(change_model=ideas.squared_relu)),
     "smaller initial weights": Change(("model.initializer_range=0.02",)),
-    "weight decay 0.05": Change(("regularize.weight_decay=0.05",)),
+    "weight decay 0.1": Change(("regularize.weight_decay=0.1",)),
+    "weight decay 1": Change(("regularize.weight_decay=1",)),
+    "both directions in the first third": Change(("regularize.augmentation.bidirectional=0.33",)),
+    "6 layers in the encoder and 2 in the decoder": Change(("model.num_layers=6", "model.decoder_num_layers=2")),
     "no label smoothing": Change(("regularize.label_smoothing=0",)),
     "R-Drop": Change(("regularize.r_drop=1.0",)),
 }
