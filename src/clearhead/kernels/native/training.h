@@ -97,8 +97,8 @@ INLINE void drop_add_norm_row(const Dropout *d, const float *x, const void *chan
     }
     const vec mean = vec_set(vec_sum(total) / width);
     for (int i = 0; i < width; i += LANES) {
-        vec centred = vec_sub(vec_load(normal + offset + i), mean);
-        squares = vec_fma(centred, centred, squares);
+        vec centered = vec_sub(vec_load(normal + offset + i), mean);
+        squares = vec_fma(centered, centered, squares);
     }
     *inverse = 1 / sqrtf(vec_sum(squares) / width + eps);
     const vec factor = vec_set(*inverse);
