@@ -71,7 +71,7 @@ def test_results_without_the_kernel_are_the_same(tmp_path, monkeypatch):
     queries = make_vectors(1, 20, 100, "random")
     found = []
     for isa in (None, *library.supported()):
-        monkeypatch.setattr(exact.library, "search_isa", lambda isa=isa: isa)
+        monkeypatch.setattr(exact.library, "isa_with", lambda function, isa=isa: isa)
         found.append(search_exact(stored, queries, 10))
     for other in found[1:]:
         np.testing.assert_array_equal(other.rows, found[0].rows)
@@ -101,7 +101,7 @@ def test_bounds_of_codes_contain_the_exact_products(tmp_path_factory, isa, seed,
     stored = write_vectors(tmp_path_factory.mktemp("rows"), vectors, "int8")
     query = make_vectors(seed + 1, 1, width, "random")[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact.library, "search_isa", lambda: isa)
+        patch.setattr(exact.library, "isa_with", lambda function: isa)
         upper, slack, lower = exact._bounds(stored, query)
     products = vectors.astype(np.float64) @ query.astype(np.float64)
     error = np.linalg.norm(query.astype(np.float64)) * stored.bounds[:, 1] + slack

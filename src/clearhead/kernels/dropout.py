@@ -39,7 +39,7 @@ def keep_probability(drop_prob: float) -> float:
 def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = torch.uint8) -> Shaped[Tensor, "..."]:
     """Draw a dropout mask on the CPU from PyTorch's global generator: 1 for kept, 0 for dropped elements.
 
-    The compiled kernels have masks of their own.
+    The compiled kernels draw other masks.
 
     Args:
         shape: shape of the mask.
@@ -54,9 +54,8 @@ def dropout_mask(shape: Sequence[int], drop_prob: float, dtype: torch.dtype = to
     size, bound = math.prod(shape), round(keep_probability(drop_prob) * _STEPS)
     if bound == _STEPS:
         return torch.ones(tuple(shape), dtype=dtype, device="cpu")
-    draws = numpy.random.SFC64(_draw_seed()).random_raw(
-        -(-size // 4)
-    )  # twice as fast as PyTorch's generator, seeded by it
+    # twice as fast as PyTorch's generator, which seeds it
+    draws = numpy.random.SFC64(_draw_seed()).random_raw(-(-size // 4))
     parts = torch.from_numpy(draws.view(numpy.int16))[:size].view(tuple(shape))
     # written in the final dtype: converting a bool mask at each multiplication takes longer than drawing it
     return torch.lt(parts, bound - _STEPS // 2, out=torch.empty(parts.shape, dtype=dtype, device="cpu"))
@@ -87,8 +86,8 @@ def fast_dropout(x: Float[Tensor, "*any"], drop_prob: float) -> Float[Tensor, "*
 
 
 def draw_dropout(drop_prob: float) -> training.DropoutStruct:
-    """Draw the seed of a mask of the compiled kernels from PyTorch's global generator."""
-    return training.dropout_struct(_draw_seed(), keep_probability(drop_prob))
+    """Draw the seed of a mask of the compiled kernels from PyTorch's global generator, if anything is dropped."""
+    return training.dropout_struct(_draw_seed() if drop_prob else 0, keep_probability(drop_prob))
 
 
 def _draw_seed() -> int:

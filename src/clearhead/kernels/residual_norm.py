@@ -11,12 +11,13 @@ from clearhead.kernels.dropout import draw_dropout
 from clearhead.kernels.native import library, training
 
 
-def drop_add_norm_isa(x: Tensor, change: Tensor) -> str | None:
+def drop_add_norm_isa(x: Tensor, change: Tensor, weight_D: Tensor) -> str | None:
     """Return the instruction set of the compiled kernel, or None where it cannot compute these tensors."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or change.dtype not in training.DTYPES:
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return None
-    fits = x.shape == change.shape and x.shape[-1] % training.MULTIPLE == 0 and not torch.compiler.is_compiling()
-    return library.isa_with("drop_add_norm") if fits else None
+    in_float32 = x.dtype == weight_D.dtype == torch.float32 and change.dtype in training.DTYPES
+    fits = x.shape == change.shape and x.shape[-1] % library.MULTIPLE == 0
+    return library.isa_with("drop_add_norm") if in_float32 and fits else None
 
 
 def drop_add_norm(

@@ -41,7 +41,7 @@ class PostNorm(nn.Module):
         dropout, norm = self.dropout, self.norm
         is_observed = _has_hooks(dropout) or _has_hooks(norm)
         if self.training and not is_observed and isinstance(dropout, Dropout) and isinstance(norm, LayerNorm):
-            isa = drop_add_norm_isa(x, change)
+            isa = drop_add_norm_isa(x, change, norm.weight)
             if isa is not None and norm.bias is not None:
                 return drop_add_norm(x, change, dropout.drop_prob, norm.weight, norm.bias, norm.eps, isa)
         # adding two dtypes, as under autocast, would take ten times as long

@@ -123,7 +123,7 @@ def _bounds(stored: StoredRows, query: Vectors) -> tuple[NDArray[np.float32], fl
     # ‖s c‖ ≤ ‖x‖ + ‖r‖, and ‖r‖ ≤ √d max_j |x_j| / 254
     norm = stored.manifest.max_norm * (1.0 + 0.5 * width**0.5 / 127)
     product = (quantized.norm + quantized.error) * norm
-    isa = library.search_isa()
+    isa = library.isa_with("search_bounds")
     rounding = 2.0**-20 if isa is not None else 2.0**-20 + float32_error(width)
     slack = next_float32(quantized.error * norm + rounding * product + _SMALLEST)
     query_norm, upper = next_float32(quantized.norm), stored.row_buffer()

@@ -148,9 +148,17 @@ def test_other_post_norms_are_computed_by_pytorch(reason, monkeypatch):
 
 
 def test_tensors_that_the_kernel_cannot_compute():
-    x = torch.randn(3, 32)
-    assert drop_add_norm_isa(x, x.bfloat16()) == library.isa()
-    assert drop_add_norm_isa(x, x.half()) is None
-    assert drop_add_norm_isa(x.to("meta"), x.to("meta")) is None
-    assert drop_add_norm_isa(x, torch.randn(32)) is None
-    assert drop_add_norm_isa(x[:, :20], x[:, :20]) is None
+    x, weight = torch.randn(3, 32), torch.ones(32)
+    assert drop_add_norm_isa(x, x.bfloat16(), weight) == library.isa()
+    assert drop_add_norm_isa(x, x.half(), weight) is None
+    assert drop_add_norm_isa(x, x, weight.bfloat16()) is None
+    assert drop_add_norm_isa(x.to("meta"), x.to("meta"), weight) is None
+    assert drop_add_norm_isa(x, torch.randn(32), weight) is None
+    assert drop_add_norm_isa(x[:, :20], x[:, :20], weight[:20]) is None
+
+
+def test_nothing_is_drawn_at_rate_zero():
+    module, x = sublayer("post", p=0.0), torch.randn(3, 32)
+    state = torch.get_rng_state()
+    module(x, torch.tanh)
+    assert torch.equal(torch.get_rng_state(), state)

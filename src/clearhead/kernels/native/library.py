@@ -208,7 +208,7 @@ def linear(struct: LinearStruct, activation: int, x: Tensor, isa: str) -> Tensor
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], struct.out_features)
     rows = x.numel() // struct.in_features
-    status = getattr(_library(), f"linear_{isa}")(
+    status = function("linear", isa)(
         ctypes.byref(struct), activation, ctypes.c_void_p(x.data_ptr()), rows, ctypes.c_void_p(y.data_ptr()),
         torch.get_num_threads(),
     )  # fmt: skip
@@ -225,7 +225,7 @@ def gelu(x: Tensor, isa: str) -> Tensor:
     """
     x = x.contiguous()
     y = torch.empty_like(x)
-    compute = getattr(_library(), f"gelu_{isa}")
+    compute = function("gelu", isa)
     compute(
         ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel()), ctypes.c_void_p(y.data_ptr()), torch.get_num_threads()
     )
@@ -243,7 +243,7 @@ def packed_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: fl
     """
     heads, tokens, width = q.shape
     values = q.new_empty(tokens, heads, width)
-    status = getattr(_library(), f"attention_{isa}")(
+    status = function("attention", isa)(
         *(ctypes.c_void_p(x.data_ptr()) for x in (q, k, v)), q.stride(1), q.stride(0),
         ctypes.c_void_p(lengths.data_ptr()), len(lengths), heads, width, ctypes.c_float(scale),
         ctypes.c_void_p(values.data_ptr()), torch.get_num_threads(),
@@ -263,7 +263,7 @@ def encoder_layer(struct: EncoderLayerStruct, x: Tensor, lengths: Tensor, isa: s
     """
     x = x.contiguous()
     y = torch.empty_like(x)
-    status = getattr(_library(), f"encoder_layer_{isa}")(
+    status = function("encoder_layer", isa)(
         ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(lengths.data_ptr()), len(lengths),
         ctypes.c_void_p(y.data_ptr()), torch.get_num_threads(),
     )  # fmt: skip
@@ -279,13 +279,8 @@ def decoder_step(struct: DecoderStepStruct, x: Tensor, isa: str) -> None:
         x: float32 (rows, D), the embedded tokens, which are overwritten.
         isa: the instruction set of the packed weights.
     """
-    step = getattr(_library(), f"decoder_step_{isa}")
+    step = function("decoder_step", isa)
     check(step(ctypes.byref(struct), ctypes.c_void_p(x.data_ptr()), torch.get_num_threads()))
-
-
-def search_isa() -> str | None:
-    """Return the instruction set for `search_bounds`; None if this library was compiled without it."""
-    return isa_with("search_bounds")
 
 
 def isa_with(function: str) -> str | None:
@@ -314,7 +309,7 @@ def search_bounds(
     """
     rows, width = codes.shape
     lower = np.empty(-(-rows // SEARCH_ROWS), np.float32)
-    getattr(_library(), f"search_bounds_{isa}")(
+    function("search_bounds", isa)(
         *(ctypes.c_void_p(part.ctypes.data) for part in (codes, bounds)), ctypes.c_int64(rows), width,
         ctypes.c_void_p(query.ctypes.data), *map(ctypes.c_float, factors),
         *(ctypes.c_void_p(part.ctypes.data) for part in (upper, lower)), torch.get_num_threads(),
@@ -332,7 +327,7 @@ def quantize(struct: LinearStruct, x: Tensor, isa: str) -> tuple[Tensor, Tensor]
     x = x.contiguous()
     codes, scales = torch.empty(x.shape, dtype=torch.int16), torch.empty(len(x))
     outliers = torch.empty(len(x), MAX_OUTLIERS)
-    status = getattr(_library(), f"quantize_{isa}")(
+    status = function("quantize", isa)(
         ctypes.byref(struct), *(ctypes.c_void_p(part.data_ptr()) if isinstance(part, Tensor) else part
         for part in (x, len(x), codes, scales, outliers))
     )  # fmt: skip

@@ -10,9 +10,6 @@ from clearhead.kernels.native import library
 DTYPES = (torch.float32, torch.bfloat16)
 """Dtypes of the elements that these kernels read and write."""
 
-MULTIPLE = 16
-"""Rows of `drop_add_norm` have a multiple of this many elements."""
-
 
 class DropoutStruct(ctypes.Structure):
     """`Dropout` in training.h."""
@@ -27,6 +24,7 @@ def dropout_struct(seed: int, keep_prob: float) -> DropoutStruct:
         seed: seed of the mask, of 64 bits.
         keep_prob: the probability of keeping an element, a multiple of 2^-32.
     """
+    # a bound of 0 keeps all elements
     return DropoutStruct(seed, round(keep_prob * 2**32) % 2**32, 1 / keep_prob)
 
 
@@ -53,7 +51,7 @@ def drop_add_norm(
 
     Args:
         struct: mask and scale of the dropout.
-        x: float32 (..., D), contiguous, with D a multiple of `MULTIPLE`.
+        x: float32 (..., D), contiguous, with D a multiple of `library.MULTIPLE`.
         change: float32 or bfloat16, of the same shape, contiguous.
         weight, bias: float32 (D), γ and β.
         eps: ε of the layer norm.

@@ -30,8 +30,8 @@ class Augmentation(Section):
         local_shuffle: maximum distance that a token moves.
         token_replacement: share of tokens replaced with random ones.
         token_deletion: share of tokens deleted.
-        bidirectional: share of the training, from its start on, in which half of the pairs of text-to-text are
-            reversed: the target becomes the source (Ding et al. 2021). The paper has 1/3.
+        bidirectional: share of the training, from its start on, with half of the pairs reversed: the target becomes the
+            source (text-to-text only; Ding et al. 2021, who have 1/3).
     """
 
     token_masking: Probability = 0.0
@@ -88,7 +88,7 @@ def reverse_pairs(
     generator: np.random.Generator,
     progress: float,
 ) -> Sequence[Any]:
-    """Return pairs of which half, chosen at random, have source and target exchanged, in the first part of training.
+    """Exchange source and target in a random half of the pairs, in the first part of the training.
 
     Source: Ding et al. 2021, "Improving Neural Machine Translation by Bidirectional Training"
 
