@@ -1,7 +1,6 @@
 """Export models to ONNX, and compare the files with the model in ONNX Runtime before they appear."""
 
 import importlib.util
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -134,19 +133,16 @@ def _quantize(path: Path) -> None:
 
     graph_model = onnx.load(path)
     del graph_model.graph.value_info[:]  # the quantizer transposes matrices, which contradicts recorded shapes
-    has_external_data = path.with_name(f"{path.name}.data").exists()
-    temporary = path.with_name("8-bits")  # the quantizer would append to an existing weights file of the same name
-    temporary.mkdir()
+    weights = path.with_name(f"{path.name}.data")
+    has_external_data = weights.exists()
+    weights.unlink(missing_ok=True)  # the quantizer would append to it
     quantize_dynamic(
         graph_model,
-        temporary / path.name,
+        path,
         weight_type=QuantType.QInt8,
         per_channel=True,
         use_external_data_format=has_external_data,
     )
-    for file in temporary.iterdir():
-        file.replace(path.with_name(file.name))
-    shutil.rmtree(temporary)
 
 
 def _quantization_loss(pipeline: Pipeline, output: Path, examples: Sequence[ExampleInputs]) -> dict[str, float]:
