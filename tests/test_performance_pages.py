@@ -98,6 +98,20 @@ def test_claims_about_int8_and_float32(maker):
         assert round(cosines["CTranslate2 int8"], 3) == 0.995
 
 
+def test_claims_about_the_gpu():
+    checks = json.loads((ROOT / "docs" / "benchmarks" / "gpu-h100.json").read_text())["checks"]
+    page = " ".join((ROOT / "docs" / "performance.md").read_text().split())
+    for claim, name, bound in (
+        ("vectors to 5e-8", "encoding, float32: largest distance to the CPU's", 5e-8),
+        ("generated tokens exactly", "generating, 4 beams, float32: targets that differ from the CPU's", 0),
+        ("scores to 2e-6", "generating, 4 beams, float32: scores", 2e-6),
+        ("the first training loss to 1e-7", "training, float32: first loss compared with the CPU", 1e-7),
+        ("cosines are at least 0.999995", "encoding, bfloat16: 1 − cosine", 5e-6),
+    ):
+        assert claim in page
+        assert checks[name]["distance"] <= bound, name
+
+
 def test_speedups(maker):
     rates = maker.Report({"figures": [{"name": "a", "rates": [1, 2, 4]}, {"name": "b", "rates": [3, 4, 4]}]})
     assert str(rates.speedup("b")) == "2.00 (1.00 to 3.00)"  # compared within rounds: 3, 2, 1

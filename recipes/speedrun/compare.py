@@ -1,15 +1,15 @@
 """Compare changes of the speedrun's recipe, one at a time and at equal time.
 
-Usage: python recipes/speedrun/compare.py OUT [key=value ...] [--updates N] [--seeds 1 2 3] [--only NAME ...]
+Usage: python recipes/speedrun/compare.py REPORT.json [key=value ...] [--updates N] [--seeds 1 2 3] [--only NAME ...]
 
-First the time per update of each change is measured, alternately (OUT/milliseconds.json). Then each change is trained
-with each seed, for as many updates as take the time of N updates of the recipe. Finished runs are kept, and several
-processes may share the work with different seeds. OUT/table.md and OUT/losses.png have the finished runs.
-key=value changes the recipe of all runs.
+First the time per update of each change is measured, alternately. Then each change is trained with each seed, for as
+many updates as take the time of N updates of the recipe. REPORT.json keeps the times and the finished runs: another
+call continues, and several processes may share the work with different seeds. The table is printed, and the plots are
+written beside the report. key=value changes the recipe of all runs.
 """
 
 import argparse
-import shutil
+import math
 import statistics
 import sys
 import time
@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 
 import ideas
@@ -24,7 +26,9 @@ import torch
 from ideas import Idea
 
 from clearhead import tune_process
+from clearhead.benchmark.hardware import hardware_info
 from clearhead.io.json import read_json, write_json
+from clearhead.io.locks import writer_lock
 from clearhead.train.data.sampler import TokenBatchSampler
 from clearhead.train.loop import lightning_module
 from clearhead.train.loop.lightning_module import DivergedError, TrainingModule
@@ -61,18 +65,18 @@ CHANGES = {
         (*ADAMW, "optimizer.schedule=constant", "optimizer.learning_rate=0.004", "regularize.weight_decay=0.1"),
         Idea(optimizer=ideas.schedule_free),
     ),
-    "decay as 1/√step, average of 10 checkpoints": Change(
-        ("optimizer.schedule=inverse-square-root", "training.keep_last=10", "training.final_weights=average")
+    "decay as 1/√step, average of 5 checkpoints": Change(
+        ("optimizer.schedule=inverse-square-root", "training.keep_last=5", "training.final_weights=average")
     ),
     "cosine decay": Change(("optimizer.schedule=cosine",)),
-    "learning rate of the matrices × 2": Change(("optimizer.matrix_learning_rate=0.01",)),
-    "learning rate of all other weights × 2": Change(("optimizer.learning_rate=0.02",)),
-    "learning rate of all other weights / 2": Change(("optimizer.learning_rate=0.005",)),
+    "rate of the matrices / 2": Change(("optimizer.matrix_learning_rate=0.005",)),
+    "rate of all other weights × 2": Change(("optimizer.learning_rate=0.04",)),
+    "rate of all other weights / 2": Change(("optimizer.learning_rate=0.01",)),
     "batches of half the size": Change(("data.batch_tokens=4096",)),
     "batches of twice the size": Change(("data.batch_tokens=16384",)),
     "batches that grow": Change(idea=Idea(batch_tokens=ideas.batches_that_grow)),
     "dropout 0.1": Change(("regularize.dropout=0.1",)),
-    "dropout 0.3": Change(("regularize.dropout=0.3",)),
+    "dropout 0.25": Change(("regularize.dropout=0.25",)),
     "dropout that grows": Change(idea=Idea(before_update=ideas.dropout_that_grows)),
     "norm before the sub-layer": Change(("model.architecture=mbart",)),
     "QK-norm": Change(idea=Idea(change_model=ideas.qk_norm)),
@@ -80,7 +84,7 @@ CHANGES = {
     "ReLU²": Change(idea=Idea(change_model=ideas.squared_relu)),
     "smaller initial weights": Change(("model.initializer_range=0.02",)),
     "weight decay 0.1": Change(("regularize.weight_decay=0.1",)),
-    "weight decay 1": Change(("regularize.weight_decay=1",)),
+    "weight decay 1.2": Change(("regularize.weight_decay=1.2",)),
     "both directions in the first third": Change(("regularize.augmentation.bidirectional=0.33",)),
     "6 layers in the encoder and 2 in the decoder": Change(("model.num_layers=6", "model.decoder_num_layers=2")),
     "no label smoothing": Change(("regularize.label_smoothing=0",)),
@@ -131,7 +135,6 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
 
 def run(change: Change, folder: Path, steps: int, keys: list[str]) -> list[float]:
     """Train with a change; return the time at the end of each update."""
-    shutil.rmtree(folder, ignore_errors=True)
     recipe = read_recipe(RECIPE, [f"output={folder}", f"training.steps={steps}", *change.keys, *keys])
     times: list[float] = []
     with changed(change.idea, steps):
@@ -139,97 +142,129 @@ def run(change: Change, folder: Path, steps: int, keys: list[str]) -> list[float
     return times
 
 
-def measure(names: list[str], out: Path, keys: list[str], steps: int, rounds: int = 3) -> dict[str, float]:
-    """Return the median number of milliseconds per update of each change, from interleaved runs."""
-    path = out / "milliseconds.json"
-    known: dict[str, list[float]] = read_json(path) if path.exists() else {}
+@contextmanager
+def changed_report(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the report to change it; other processes wait."""
+    with writer_lock(path, wait=math.inf):
+        report = read_report(path)
+        yield report
+        write_json(path, report)
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Return the report: the milliseconds per update of each change, and the finished runs."""
+    return read_json(path) if path.exists() else {"milliseconds": {}, "runs": []}
+
+
+def measure(names: list[str], path: Path, keys: list[str], steps: int, rounds: int = 3) -> None:
+    """Add the milliseconds per update of each change to the report, from interleaved runs."""
     quiet = ["validation.every=100000", "training.save_every=100000", "training.log_every=100000"]
-    for _ in range(rounds):
+    for number in range(rounds):
         for name in names:
-            if len(known.setdefault(name, [])) < rounds:
-                times = run(CHANGES[name], out / "measured", steps, [*quiet, *keys])
-                known[name].append(1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4))
-                write_json(path, known)
-    return {name: statistics.median(known[name]) for name in names}
+            if len(read_report(path)["milliseconds"].get(name, [])) <= number:
+                with TemporaryDirectory() as folder:
+                    times = run(CHANGES[name], Path(folder) / "run", steps, [*quiet, *keys])
+                milliseconds = 1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4)
+                with changed_report(path) as report:
+                    report["machine"] = hardware_info(torch.get_num_threads(), ["clearhead", "torch"])
+                    report["milliseconds"].setdefault(name, []).append(milliseconds)
 
 
-def compare(names: list[str], out: Path, updates: int, timed: int, seeds: list[int], keys: list[str]) -> None:
-    """Train each change with each seed, and write its validation losses to a file of OUT."""
-    milliseconds = measure([BASELINE, *(name for name in names if name != BASELINE)], out, keys, timed)
+def compare(names: list[str], path: Path, updates: int, timed: int, seeds: list[int], keys: list[str]) -> None:
+    """Train each change with each seed, and add its validation scores to the report."""
+    measure([BASELINE, *(name for name in names if name != BASELINE)], path, keys, timed)
+    times = {name: statistics.median(values) for name, values in read_report(path)["milliseconds"].items()}
     for seed in seeds:
         for name in names:
-            result = out / f"{list(CHANGES).index(name):02}-{seed}.json"
-            if result.exists():
+            if any((result["name"], result["seed"]) == (name, seed) for result in read_report(path)["runs"]):
                 continue
-            steps = round(updates * milliseconds[BASELINE] / milliseconds[name])
-            every = [f"validation.every={max(1, steps // 8)}", f"training.save_every={max(1, steps // 40)}"]
-            folder = out / f"run-{seed}"
-            try:
-                run(CHANGES[name], folder, steps, [f"seed={seed}", *every, *keys])
-                loss = read_json(folder / "training.json")["scores"]["loss"]
-            except DivergedError:
-                loss = float("inf")
-            rows = [row for row in read_metrics(folder / "metrics.csv") if "validation_loss" in row]
-            curve = [[row["step"] / steps, row["validation_loss"]] for row in rows]
-            write_json(result, {"name": name, "seed": seed, "steps": steps, "loss": loss, "curve": curve})
+            steps = round(updates * times[BASELINE] / times[name])
+            every = [f"validation.every={max(1, steps // 8)}", f"training.save_every={max(1, steps // 8)}"]
+            bleu = ["validation.metrics=[bleu]", "validation.max_new_tokens=60"]
+            with TemporaryDirectory() as folder:
+                result = Path(folder) / "run"
+                try:
+                    run(CHANGES[name], result, steps, [f"seed={seed}", *every, *bleu, *keys])
+                    scores = read_json(result / "training.json")["scores"]
+                except DivergedError:
+                    scores = {"loss": math.inf, "bleu": 0.0}
+                rows = [row for row in read_metrics(result / "metrics.csv") if "validation_loss" in row]
+            curve = [[row["step"], row["validation_loss"], row["bleu"]] for row in rows]
+            with changed_report(path) as report:
+                report["runs"].append({"name": name, "seed": seed, "steps": steps, **scores, "curve": curve})
 
 
 @dataclass(frozen=True)
 class Row:
-    """The validation losses of a change, one for each seed, and its number of updates."""
+    """The finished runs of a change, one for each seed."""
 
-    losses: list[float]
-    updates: int
+    runs: list[dict[str, Any]]
+
+    @property
+    def losses(self) -> list[float]:
+        return [run["loss"] for run in self.runs]
 
     @property
     def mean(self) -> float:
         return statistics.mean(self.losses)
 
     @property
+    def bleu(self) -> float:
+        return statistics.mean(run["bleu"] for run in self.runs)
+
+    @property
     def deviation(self) -> float:
-        return statistics.stdev(self.losses) if len(self.losses) > 1 else 0.0
+        return statistics.stdev(self.losses) if len(self.runs) > 1 else 0.0
 
 
-def finished(out: Path) -> dict[str, Row]:
+def finished(report: dict[str, Any]) -> dict[str, Row]:
     """Return the finished runs of each change, in the order of `CHANGES`."""
-    rows: dict[str, Row] = {}
-    for path in sorted(out.glob("??-*.json")):
-        result = read_json(path)
-        earlier = rows[result["name"]].losses if result["name"] in rows else []
-        rows[result["name"]] = Row([*earlier, result["loss"]], result["steps"])
-    return rows
+    runs = {name: [run for run in report["runs"] if run["name"] == name] for name in CHANGES}
+    return {name: Row(found) for name, found in runs.items() if found}
 
 
 def table(rows: dict[str, Row]) -> str:
     """Return the losses as a table in Markdown."""
-    lines = ["| change | updates | loss | difference | seeds |", "|---|---|---|---|---|"]
+    lines = ["| change | updates | loss | difference | BLEU | seeds |", "|---|---|---|---|---|---|"]
     for name, row in rows.items():
         difference = "" if name == BASELINE else f"{row.mean - rows[BASELINE].mean:+.3f}".replace("-", "−")
         loss = f"{row.mean:.3f} ± {row.deviation:.3f}"
-        lines.append(f"| {name} | {row.updates:,} | {loss} | {difference} | {len(row.losses)} |")
+        updates = f"{row.runs[0]['steps']:,}"
+        lines.append(f"| {name} | {updates} | {loss} | {difference} | {row.bleu:.2f} | {len(row.runs)} |")
     return "\n".join(lines)
 
 
-def plot(rows: dict[str, Row], path: Path) -> None:
-    """Draw the difference that each change makes, the best one at the top."""
+def plot(rows: dict[str, Row], milliseconds: dict[str, list[float]], path: Path) -> None:
+    """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes."""
     from matplotlib.figure import Figure
 
     changes = sorted((name for name in rows if name != BASELINE), key=lambda name: -rows[name].mean)
-    figure = Figure(figsize=(8, 1.2 + 0.3 * len(changes)), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(12, 1.5 + 0.3 * len(changes)), layout="constrained")
+    bars, curves = figure.subplots(1, 2)
     for height, name in enumerate(changes):
         change = rows[name].mean - rows[BASELINE].mean
         color = "tab:green" if change < 0 else "tab:orange"
-        axes.barh(height, change, xerr=rows[name].deviation, color=color, capsize=3)
-    axes.set_yticks(range(len(changes)), changes)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_xlabel(f"change of the validation loss from {rows[BASELINE].mean:.3f}; lower is better")
-    figure.savefig(path, dpi=110)
+        bars.barh(height, change, xerr=rows[name].deviation, color=color, capsize=3)
+    bars.set_yticks(range(len(changes)), changes)
+    bars.axvline(0, color="black", linewidth=0.8)
+    bars.set_xlabel(f"change of the validation loss from {rows[BASELINE].mean:.3f}; lower is better")
+    for name, row in rows.items():
+        minutes = statistics.median(milliseconds[name]) / 60_000
+        points = list(zip(*(run["curve"] for run in row.runs), strict=False))
+        steps = [minutes * point[0][0] for point in points]
+        bleu = [statistics.mean(run[2] for run in point) for point in points]
+        is_baseline = name == BASELINE
+        curves.plot(steps, bleu, color="tab:blue" if is_baseline else "silver", zorder=2 + is_baseline)
+        if is_baseline or name in changes[-3:]:
+            curves.annotate(name, (steps[-1], bleu[-1]), fontsize=8, ha="right", va="bottom")
+    curves.set_xlabel("minutes")
+    curves.set_ylabel("validation BLEU, greedy")
+    figure.savefig(path, dpi=80)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("report", type=Path)
     parser.add_argument("keys", nargs="*", help="key=value")
     parser.add_argument("--updates", type=int, default=1000, help="updates of the unchanged recipe")
     parser.add_argument("--timed", type=int, default=40, help="updates in each of three measurements of the time")
@@ -242,13 +277,12 @@ def main() -> int:
     tune_process()
     if args.threads:
         torch.set_num_threads(args.threads)
-    args.out.mkdir(parents=True, exist_ok=True)
-    compare(args.only, args.out, args.updates, args.timed, args.seeds, args.keys)
-    rows = finished(args.out)
+    compare(args.only, args.report, args.updates, args.timed, args.seeds, args.keys)
+    report = read_report(args.report)
+    rows = finished(report)
     if BASELINE in rows:
         print(table(rows))
-        (args.out / "table.md").write_text(table(rows) + "\n", encoding="utf-8")
-        plot(rows, args.out / "losses.png")
+        plot(rows, report["milliseconds"], args.report.with_suffix(".png"))
     return 0
 
 

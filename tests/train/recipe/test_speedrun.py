@@ -101,13 +101,16 @@ def test_changes_are_compared(tmp_path):
     ]
     keys += ["tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2"]
     keys += ["model.num_layers=2", "optimizer.warmup_steps=1"]
-    arguments = [tmp_path, *keys, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
+    report = tmp_path / "report.json"
+    arguments = [report, *keys, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
     command = [sys.executable, FOLDER / "compare.py", *arguments]
     first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert first.returncode == 0, first.stderr[-2000:]
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("??-1.json"))]
+    results = json.loads(report.read_text(encoding="utf-8"))["runs"]
     assert len(results) == len(first.stdout.splitlines()[2:]) == len(names)
+    assert [result["name"] for result in results] == names
     assert all(0 < result["loss"] < 10 and result["curve"] for result in results)
-    assert (tmp_path / "losses.png").stat().st_size > 5000
+    assert all(0 <= bleu <= 100 for result in results for _, _, bleu in result["curve"])
+    assert report.with_suffix(".png").stat().st_size > 5000
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert again.stdout == first.stdout, "finished runs are kept"
