@@ -2,10 +2,10 @@
 
 Usage: python recipes/speedrun/compare.py REPORT.json [key=value ...] [--updates N] [--seeds 1 2 3] [--only NAME ...]
 
-First the time per update of each change is measured, alternately. Then each change is trained with each seed, for as
-many updates as take the time of N updates of the recipe. REPORT.json keeps the times and the finished runs: another
-call continues, and several processes may share the work with different seeds. The table is printed, and the plots are
-written beside the report. key=value changes the recipe of all runs.
+First the time per update of each change is measured, alternately, unless it computes the same. Then each change is
+trained with each seed, for as many updates as take the time of N updates of the recipe. REPORT.json keeps the times and
+the finished runs: another call continues, and several processes may share the work. The table is printed, and the plots
+are written beside the report. key=value changes the recipe of all runs.
 """
 
 import argparse
@@ -48,10 +48,12 @@ class Change:
     Args:
         keys: keys of the recipe with their new values.
         idea: a change that is not a key of a recipe.
+        same_work: whether an update computes the same, with other numbers. Then its time is not measured.
     """
 
     keys: tuple[str, ...] = ()
     idea: Idea = field(default_factory=Idea)
+    same_work: bool = False
 
 
 ADAMW = ("optimizer.name=adamw", "optimizer.matrix_learning_rate=null")
@@ -66,28 +68,29 @@ CHANGES = {
         Idea(optimizer=ideas.schedule_free),
     ),
     "decay as 1/√step, average of 5 checkpoints": Change(
-        ("optimizer.schedule=inverse-square-root", "training.keep_last=5", "training.final_weights=average")
+        ("optimizer.schedule=inverse-square-root", "training.keep_last=5", "training.final_weights=average"),
+        same_work=True,
     ),
-    "cosine decay": Change(("optimizer.schedule=cosine",)),
-    "rate of the matrices / 2": Change(("optimizer.matrix_learning_rate=0.005",)),
-    "rate of all other weights × 2": Change(("optimizer.learning_rate=0.04",)),
-    "rate of all other weights / 2": Change(("optimizer.learning_rate=0.01",)),
+    "cosine decay": Change(("optimizer.schedule=cosine",), same_work=True),
+    "rate of the matrices / 2": Change(("optimizer.matrix_learning_rate=0.005",), same_work=True),
+    "rate of all other weights × 2": Change(("optimizer.learning_rate=0.04",), same_work=True),
+    "rate of all other weights / 2": Change(("optimizer.learning_rate=0.01",), same_work=True),
     "batches of half the size": Change(("data.batch_tokens=4096",)),
     "batches of twice the size": Change(("data.batch_tokens=16384",)),
     "batches that grow": Change(idea=Idea(batch_tokens=ideas.batches_that_grow)),
-    "dropout 0.1": Change(("regularize.dropout=0.1",)),
-    "dropout 0.25": Change(("regularize.dropout=0.25",)),
-    "dropout that grows": Change(idea=Idea(before_update=ideas.dropout_that_grows)),
+    "dropout 0.1": Change(("regularize.dropout=0.1",), same_work=True),
+    "dropout 0.25": Change(("regularize.dropout=0.25",), same_work=True),
+    "dropout that grows": Change(idea=Idea(before_update=ideas.dropout_that_grows), same_work=True),
     "norm before the sub-layer": Change(("model.architecture=mbart",)),
     "QK-norm": Change(idea=Idea(change_model=ideas.qk_norm)),
     "value residuals": Change(idea=Idea(change_model=ideas.value_residual)),
     "ReLU²": Change(idea=Idea(change_model=ideas.squared_relu)),
-    "smaller initial weights": Change(("model.initializer_range=0.02",)),
-    "weight decay 0.1": Change(("regularize.weight_decay=0.1",)),
-    "weight decay 1.2": Change(("regularize.weight_decay=1.2",)),
+    "smaller initial weights": Change(("model.initializer_range=0.02",), same_work=True),
+    "weight decay 0.1": Change(("regularize.weight_decay=0.1",), same_work=True),
+    "weight decay 1.2": Change(("regularize.weight_decay=1.2",), same_work=True),
     "both directions in the first third": Change(("regularize.augmentation.bidirectional=0.33",)),
     "6 layers in the encoder and 2 in the decoder": Change(("model.num_layers=6", "model.decoder_num_layers=2")),
-    "no label smoothing": Change(("regularize.label_smoothing=0",)),
+    "no label smoothing": Change(("regularize.label_smoothing=0",), same_work=True),
     "R-Drop": Change(("regularize.r_drop=1.0",)),
 }
 
@@ -157,23 +160,24 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def measure(names: list[str], path: Path, keys: list[str], steps: int, rounds: int = 3) -> None:
-    """Add the milliseconds per update of each change to the report, from interleaved runs."""
+    """Add the milliseconds per update of changes to the report, from interleaved runs."""
     quiet = ["validation.every=100000", "training.save_every=100000", "training.log_every=100000"]
     for number in range(rounds):
         for name in names:
             if len(read_report(path)["milliseconds"].get(name, [])) <= number:
                 with TemporaryDirectory() as folder:
                     times = run(CHANGES[name], Path(folder) / "run", steps, [*quiet, *keys])
-                milliseconds = 1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4)
+                per_update = 1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4)
                 with changed_report(path) as report:
                     report["machine"] = hardware_info(torch.get_num_threads(), ["clearhead", "torch"])
-                    report["milliseconds"].setdefault(name, []).append(milliseconds)
+                    report["milliseconds"].setdefault(name, []).append(per_update)
 
 
 def compare(names: list[str], path: Path, updates: int, timed: int, seeds: list[int], keys: list[str]) -> None:
     """Train each change with each seed, and add its validation scores to the report."""
-    measure([BASELINE, *(name for name in names if name != BASELINE)], path, keys, timed)
-    times = {name: statistics.median(values) for name, values in read_report(path)["milliseconds"].items()}
+    measured = [name for name in names if name != BASELINE and not CHANGES[name].same_work]
+    measure([BASELINE, *measured], path, keys, timed)
+    times = milliseconds(read_report(path))
     for seed in seeds:
         for name in names:
             if any((result["name"], result["seed"]) == (name, seed) for result in read_report(path)["runs"]):
@@ -192,6 +196,12 @@ def compare(names: list[str], path: Path, updates: int, timed: int, seeds: list[
             curve = [[row["step"], row["validation_loss"], row["bleu"]] for row in rows]
             with changed_report(path) as report:
                 report["runs"].append({"name": name, "seed": seed, "steps": steps, **scores, "curve": curve})
+
+
+def milliseconds(report: dict[str, Any]) -> dict[str, float]:
+    """Return the milliseconds per update of each change."""
+    times = {name: statistics.median(values) for name, values in report["milliseconds"].items()}
+    return {name: times.get(BASELINE if change.same_work else name, math.nan) for name, change in CHANGES.items()}
 
 
 @dataclass(frozen=True)
@@ -234,7 +244,7 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def plot(rows: dict[str, Row], milliseconds: dict[str, list[float]], path: Path) -> None:
+def plot(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
     """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes."""
     from matplotlib.figure import Figure
 
@@ -249,7 +259,7 @@ def plot(rows: dict[str, Row], milliseconds: dict[str, list[float]], path: Path)
     bars.axvline(0, color="black", linewidth=0.8)
     bars.set_xlabel(f"change of the validation loss from {rows[BASELINE].mean:.3f}; lower is better")
     for name, row in rows.items():
-        minutes = statistics.median(milliseconds[name]) / 60_000
+        minutes = times[name] / 60_000
         points = list(zip(*(run["curve"] for run in row.runs), strict=False))
         steps = [minutes * point[0][0] for point in points]
         bleu = [statistics.mean(run[2] for run in point) for point in points]
@@ -282,7 +292,7 @@ def main() -> int:
     rows = finished(report)
     if BASELINE in rows:
         print(table(rows))
-        plot(rows, report["milliseconds"], args.report.with_suffix(".png"))
+        plot(rows, milliseconds(report), args.report.with_suffix(".png"))
     return 0
 
 
