@@ -136,9 +136,9 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
         yield
 
 
-def run(change: Change, folder: Path, steps: int, keys: list[str]) -> list[float]:
-    """Train with a change; return the time at the end of each update."""
-    recipe = read_recipe(RECIPE, [f"output={folder}", f"training.steps={steps}", *change.keys, *keys])
+def run(change: Change, folder: Path, steps: int, keys: list[str], path: Path = RECIPE) -> list[float]:
+    """Train a recipe with a change; return the time at the end of each update."""
+    recipe = read_recipe(path, [f"output={folder}", f"training.steps={steps}", *change.keys, *keys])
     times: list[float] = []
     with changed(change.idea, steps):
         train(recipe, on_step=lambda *_: times.append(time.perf_counter()))
@@ -159,15 +159,20 @@ def read_report(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {"milliseconds": {}, "runs": []}
 
 
+def time_per_update(change: Change, steps: int, keys: list[str], path: Path = RECIPE) -> float:
+    """Return the milliseconds per update of a short run, without its first quarter."""
+    quiet = ["validation.every=100000", "training.save_every=100000", "training.log_every=100000"]
+    with TemporaryDirectory() as folder:
+        times = run(change, Path(folder) / "run", steps, [*quiet, *keys], path)
+    return 1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4)
+
+
 def measure(names: list[str], path: Path, keys: list[str], steps: int, rounds: int = 3) -> None:
     """Add the milliseconds per update of changes to the report, from interleaved runs."""
-    quiet = ["validation.every=100000", "training.save_every=100000", "training.log_every=100000"]
     for number in range(rounds):
         for name in names:
             if len(read_report(path)["milliseconds"].get(name, [])) <= number:
-                with TemporaryDirectory() as folder:
-                    times = run(CHANGES[name], Path(folder) / "run", steps, [*quiet, *keys])
-                per_update = 1000 * (times[-1] - times[steps // 4 - 1]) / (steps - steps // 4)
+                per_update = time_per_update(CHANGES[name], steps, keys)
                 with changed_report(path) as report:
                     report["machine"] = hardware_info(torch.get_num_threads(), ["clearhead", "torch"])
                     report["milliseconds"].setdefault(name, []).append(per_update)

@@ -18,13 +18,20 @@ FOLDER = ROOT / "recipes" / "speedrun"
 
 
 @pytest.fixture(scope="module")
-def ideas():
+def scripts():
+    """Yield a function that imports a script of the folder."""
     sys.path.insert(0, str(FOLDER))
     try:
-        yield importlib.import_module("ideas")
+        yield importlib.import_module
     finally:
         sys.path.remove(str(FOLDER))
-        sys.modules.pop("ideas", None)
+        for name in ("check", "compare", "ideas"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def ideas(scripts):
+    return scripts("ideas")
 
 
 def test_recipe_has_the_data_and_sizes_of_the_longer_one():
@@ -90,19 +97,41 @@ def test_growing_dropout_has_the_same_mean(ideas):
     assert rates == [{0.0}, {0.2}, {0.4}]
 
 
+TINY_DATA = ROOT / "recipes" / "tiny" / "data"
+TINY = [
+    *(
+        f"data.{part}.{side}={TINY_DATA}/{name}.{language}"
+        for part, name in (("train", "train"), ("validation", "valid"))
+        for side, language in (("source", "en"), ("target", "de"))
+    ),
+    *("tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2", "model.num_layers=2"),
+    "optimizer.warmup_steps=1",
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "broken"),
+    [
+        ("data.batch_tokens=4096", []),
+        ("training.steps=100", []),
+        ("data.train.source=recipes/tiny/data/train.en", ["the data are those of the longer recipe"]),
+        ("data.max_length=20", ["the data are those of the longer recipe"]),
+        ("tokenizer.lowercase=true", ["the tokenizer is that of the longer recipe"]),
+        ("objective.beam_size=6", ["outputs have 5 beams"]),
+        ("model={init_encoder_from: runs/other}", ["training starts without the weights of another model"]),
+    ],
+)
+def test_broken_rules_are_found(scripts, key, broken):
+    check = scripts("check")
+    own, longer = read_recipe(check.RECIPE, [key]), read_recipe(check.LONGER)
+    assert check.broken_rules(own, longer) == broken
+
+
 @pytest.mark.slow
 def test_changes_are_compared(tmp_path):
     names = ["the recipe", "AdamW in place of Muon", "batches that grow", "dropout that grows", "QK-norm"]
-    data = ROOT / "recipes" / "tiny" / "data"
-    keys = [
-        f"data.{part}.{side}={data}/{name}.{language}"
-        for part, name in (("train", "train"), ("validation", "valid"))
-        for side, language in (("source", "en"), ("target", "de"))
-    ]
-    keys += ["tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2"]
-    keys += ["model.num_layers=2", "optimizer.warmup_steps=1"]
     report = tmp_path / "report.json"
-    arguments = [report, *keys, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
+    arguments = [report, *TINY, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
     command = [sys.executable, FOLDER / "compare.py", *arguments]
     first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert first.returncode == 0, first.stderr[-2000:]
@@ -114,3 +143,18 @@ def test_changes_are_compared(tmp_path):
     assert report.with_suffix(".png").stat().st_size > 5000
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert again.stdout == first.stdout, "finished runs are kept"
+
+
+@pytest.mark.slow
+def test_a_result_is_checked(tmp_path):
+    texts = [TINY_DATA / "valid.en", TINY_DATA / "valid.de"]
+    limits = ["--timed", "4", "--share", "100", "--runs", tmp_path / "runs"]
+    command = [sys.executable, FOLDER / "check.py", *texts, *TINY, "training.steps=2", "validation.every=2", *limits]
+    passed = subprocess.run([*command, "--bleu", "0"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert passed.returncode == 0, passed.stdout + passed.stderr[-2000:]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1", "2", "3"]
+    times = [path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/model.safetensors")]
+    failed = subprocess.run([*command, "--bleu", "99"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert failed.returncode == 1, failed.stdout + failed.stderr[-2000:]
+    assert failed.stdout.splitlines()[-1].replace("99", "0") == passed.stdout.splitlines()[-1]
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/model.safetensors")] == times
