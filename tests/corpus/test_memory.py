@@ -11,7 +11,28 @@ import pytest
 from support.command import COMMAND
 from support.models.tiny import make_bert
 
-WORDS = ["a", "man", "in", "a", "red", "shirt", "rides", "an", "old", "bicycle", "past", "the", "market", "while", "two", "dogs", "sleep", "in", "the", "shade"]
+WORDS = [
+    "a",
+    "man",
+    "in",
+    "a",
+    "red",
+    "shirt",
+    "rides",
+    "an",
+    "old",
+    "bicycle",
+    "past",
+    "the",
+    "market",
+    "while",
+    "two",
+    "dogs",
+    "sleep",
+    "in",
+    "the",
+    "shade",
+]
 
 
 @pytest.mark.slow

@@ -42,7 +42,8 @@ def linear_cross_entropy(
         targets_N, smoothing, ignore_index: as in `cross_entropy`.
         bias_V: bias of the logits, or None.
 
-    Under autocast the matmuls use its dtype; softmax, sums and gradients are in 32 bits. Second derivatives are not supported.
+    Under autocast the matmuls use its dtype; softmax, sums and gradients are in 32 bits. Second
+    derivatives are not supported.
 
     Raises:
         ValueError: as in `cross_entropy`.
