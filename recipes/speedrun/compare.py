@@ -89,6 +89,7 @@ CHANGES = {
     "weight decay 0.1": Change(("regularize.weight_decay=0.1",), same_work=True),
     "weight decay 1.2": Change(("regularize.weight_decay=1.2",), same_work=True),
     "both directions in the first third": Change(("regularize.augmentation.bidirectional=0.33",)),
+    "split tokens": Change(idea=Idea(change_pairs=ideas.split_tokens)),
     "6 layers in the encoder and 2 in the decoder": Change(("model.num_layers=6", "model.decoder_num_layers=2")),
     "no label smoothing": Change(("regularize.label_smoothing=0",), same_work=True),
     "R-Drop": Change(("regularize.r_drop=1.0",)),
@@ -99,18 +100,24 @@ CHANGES = {
 def changed(idea: Idea, total_steps: int) -> Iterator[None]:
     """Apply an idea to all training in this context."""
     from_recipe, start = TextToTextTask.from_recipe.__func__, TrainingModule.on_train_batch_start
-    epoch = TokenBatchSampler.epoch
+    epoch, collate = TokenBatchSampler.epoch, TextToTextTask.collate
 
     def own_task(cls, recipe, folder):
         task = from_recipe(cls, recipe, folder)
         if idea.change_model:
             idea.change_model(task.model)
+        if idea.change_pairs:
+            task.change_pairs = idea.change_pairs(task.tokenizer)
         return task
 
     def own_start(module, batch, index):
         start(module, batch, index)
         if idea.before_update:
             idea.before_update(module.model, (batch.step - 1) / total_steps)
+
+    def own_collate(task, examples, generator, *, training):
+        pairs = task.change_pairs(examples, generator) if training else examples
+        return collate(task, pairs, generator, training=training)
 
     def own_epoch(sampler, number):
         batch_tokens = sampler.batch_tokens
@@ -129,6 +136,8 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
         replace(TextToTextTask, "samples", lambda task: [])
         replace(TextToTextTask, "save", lambda task, folder: None)
         replace(TrainingModule, "on_train_batch_start", own_start)
+        if idea.change_pairs:
+            replace(TextToTextTask, "collate", own_collate)
         if idea.batch_tokens:
             replace(TokenBatchSampler, "epoch", own_epoch)
         if idea.optimizer:

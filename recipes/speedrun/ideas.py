@@ -3,10 +3,12 @@
 `compare.py` trains with one of them at a time. None of them is needed to train `multi30k.yaml`.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +17,10 @@ from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.dropout import Dropout
 from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.tokenizers.tokenizer import Tokenizer
+
+ChangePairs = Callable[[list[Any], np.random.Generator], list[Any]]
+"""Changes the token ids of a batch's pairs, with a random generator."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,14 @@ class Idea:
     Args:
         change_model: changes a new model in place.
         before_update: called with the model and the finished share of the training, from 0 to 1.
+        change_pairs: returns the function that changes the pairs of a batch, given the tokenizer.
         batch_tokens: maximum number of tokens in a batch for an epoch, given the recipe's number.
         optimizer: builds the optimizer from the model, the learning rate and the number of warmup steps.
     """
 
     change_model: Callable[[Seq2Seq], None] | None = None
     before_update: Callable[[nn.Module, float], None] | None = None
+    change_pairs: Callable[[Tokenizer], ChangePairs] | None = None
     batch_tokens: Callable[[int, int], int] | None = None
     optimizer: Callable[[nn.Module, float, int], torch.optim.Optimizer] | None = None
 
@@ -105,6 +113,40 @@ def dropout_that_grows(model: nn.Module, share: float) -> None:
             if not hasattr(module, "mean_prob"):
                 module.mean_prob = module.drop_prob
             module.drop_prob = 2 * share * module.mean_prob
+
+
+SPLIT_RATE = 0.1
+"""Probability that a token is split."""
+
+
+def split_tokens(tokenizer: Tokenizer) -> ChangePairs:
+    """Tokens are split into the two that they were merged from, and those again, each with probability 0.1.
+
+    Source: a variant of Provilkov et al. 2020, "BPE-Dropout", which skips merges instead of undoing them
+    """
+    model = json.loads(tokenizer.backend.to_str())["model"]
+    vocabulary = model["vocab"]
+    parts_V2 = np.full((tokenizer.backend.get_vocab_size(), 2), -1)  # -1: no merge made this token
+    for left, right in reversed(model["merges"]):  # the first merge of a token comes last, and stays
+        parts_V2[vocabulary[left + right]] = vocabulary[left], vocabulary[right]
+
+    def split(pairs: list[Any], generator: np.random.Generator) -> list[Any]:
+        texts = [np.asarray(pair[side], dtype=np.int64) for pair in pairs for side in ("source", "target")]
+        ids, text_of = np.concatenate(texts), np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        is_new = np.ones(len(ids), dtype=bool)
+        while True:
+            chosen = is_new & (parts_V2[ids, 0] >= 0) & (generator.random(len(ids)) < SPLIT_RATE)
+            if not chosen.any():
+                break
+            parts, counts = parts_V2[ids[chosen]], 1 + chosen
+            first = (np.cumsum(counts) - counts)[chosen]
+            ids, text_of, is_new = (np.repeat(values, counts) for values in (ids, text_of, chosen))
+            ids[first], ids[first + 1] = parts[:, 0], parts[:, 1]
+        ends = np.searchsorted(text_of, np.arange(len(texts)), side="right")
+        changed = iter(np.split(ids, ends[:-1]))
+        return [{"source": next(changed), "target": next(changed)} for _ in pairs]
+
+    return split
 
 
 def batches_that_grow(epoch: int, batch_tokens: int) -> int:

@@ -6,15 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from clearhead.layers.dropout import Dropout, use_fast_dropout
+from clearhead.tokenizers.bpe import train_bpe
 from clearhead.train.recipe.load import read_recipe
 from tests.support.data.training_data import small_seq2seq
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "recipes" / "speedrun"
+TINY_DATA = ROOT / "recipes" / "tiny" / "data"
+TINY = [
+    *(
+        f"data.{part}.{side}={TINY_DATA}/{name}.{language}"
+        for part, name in (("train", "train"), ("validation", "valid"))
+        for side, language in (("source", "en"), ("target", "de"))
+    ),
+    *("tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2", "model.num_layers=2"),
+    "optimizer.warmup_steps=1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +99,23 @@ def test_value_residual_adds_the_values_of_the_first_layer(ideas):
     torch.testing.assert_close(second, (own + first) / 2)
 
 
+def test_split_tokens_are_the_same_text(ideas):
+    lines = (TINY_DATA / "train.en").read_text().splitlines()
+    tokenizer = train_bpe(lines, vocab_size=400)
+    ids = [tokens.ids for tokens in tokenizer.encode(lines)]
+    pairs = [{"source": source, "target": target} for source, target in zip(ids, reversed(ids), strict=True)]
+    split = ideas.split_tokens(tokenizer)
+    changed = split(pairs, np.random.default_rng(1))
+    assert len(changed) == len(pairs)
+    for before, after in zip(pairs, changed, strict=True):
+        for side in ("source", "target"):
+            assert tokenizer.decode(after[side].tolist()) == tokenizer.decode(before[side])
+    before, after = (sum(len(pair["source"]) for pair in some) for some in (pairs, changed))
+    assert 1.05 * before < after < 1.5 * before
+    again = split(pairs, np.random.default_rng(1))
+    assert all(np.array_equal(one["target"], other["target"]) for one, other in zip(changed, again, strict=True))
+
+
 def test_growing_dropout_has_the_same_mean(ideas):
     model = small_seq2seq(drop_prob=0.2)
     use_fast_dropout(model)
@@ -95,18 +124,6 @@ def test_growing_dropout_has_the_same_mean(ideas):
         ideas.dropout_that_grows(model, share)
         rates.append({module.drop_prob for module in model.modules() if isinstance(module, Dropout)})
     assert rates == [{0.0}, {0.2}, {0.4}]
-
-
-TINY_DATA = ROOT / "recipes" / "tiny" / "data"
-TINY = [
-    *(
-        f"data.{part}.{side}={TINY_DATA}/{name}.{language}"
-        for part, name in (("train", "train"), ("validation", "valid"))
-        for side, language in (("source", "en"), ("target", "de"))
-    ),
-    *("tokenizer.vocab_size=400", "model.d_model=16", "model.ffn_hidden=32", "model.num_heads=2", "model.num_layers=2"),
-    "optimizer.warmup_steps=1",
-]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +146,14 @@ def test_broken_rules_are_found(scripts, key, broken):
 
 @pytest.mark.slow
 def test_changes_are_compared(tmp_path):
-    names = ["the recipe", "AdamW in place of Muon", "batches that grow", "dropout that grows", "QK-norm"]
+    names = [
+        "the recipe",
+        "AdamW in place of Muon",
+        "batches that grow",
+        "dropout that grows",
+        "QK-norm",
+        "split tokens",
+    ]
     report = tmp_path / "report.json"
     arguments = [report, *TINY, "--updates", "3", "--timed", "4", "--seeds", "1", "--only", *names]
     command = [sys.executable, FOLDER / "compare.py", *arguments]
