@@ -2,8 +2,8 @@
 
 Usage: python recipes/speedrun/check.py SOURCE REFERENCE [key=value ...] [--recipe FILE] [--runs FOLDER] [--share 0.25]
 
-SOURCE and REFERENCE are test_2016_flickr.en and .de. The recipe is trained with seeds 1, 2 and 3, each of which is
-scored once; finished runs in FOLDER are kept, and interrupted ones are resumed. key=value changes this and the longer
+SOURCE and REFERENCE are test_2016_flickr.en and .de. The recipe is trained with seeds 1, 2 and 3. Each is scored
+once. Finished runs in FOLDER are kept, and interrupted ones are resumed. key=value changes this and the longer
 recipe, such as a path. The exit status is 0 if the recipe keeps the rules, needs at most this share of the time and
 reaches the score.
 """

@@ -5,7 +5,7 @@ Usage: python recipes/speedrun/compare.py REPORT.json [key=value ...] [--updates
 First the time per update of each change is measured, alternately, unless it computes the same. Then each change is
 trained with each seed, for as many updates as take the time of N updates of the recipe. REPORT.json keeps the times and
 the finished runs: another call continues, and several processes may share the work. The table is printed, and the plots
-are written beside the report. key=value changes the recipe of all runs.
+are written next to the report. key=value changes the recipe of all runs.
 """
 
 import argparse

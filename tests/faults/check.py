@@ -68,7 +68,7 @@ class Checker:
         self.reference = self._refer()
 
     def _write_previous(self) -> None:
-        """Write what the command finds: an earlier output, or an interrupted run that it resumes."""
+        """Write an earlier output, or an interrupted run that the command resumes."""
         if self.name not in PREVIOUS and not self.name.endswith("--resume"):
             return
         self._reset()
@@ -135,7 +135,7 @@ class Checker:
             Whether the fault happened.
 
         Raises:
-            AssertionError: a file is neither the old nor the new one, or an error is no single line.
+            AssertionError: a file is neither the old nor the new one, or an error has several lines.
         """
         self._reset()
         process = self._start(fault, number, stop=second)
