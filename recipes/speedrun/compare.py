@@ -238,7 +238,12 @@ class Row:
 
     @property
     def deviation(self) -> float:
-        return statistics.stdev(self.losses) if len(self.runs) > 1 else 0.0
+        return statistics.stdev(self.losses) if len(self.runs) > 1 and self.finite else 0.0
+
+    @property
+    def finite(self) -> bool:
+        """Whether no run diverged."""
+        return math.isfinite(self.mean)
 
 
 def finished(report: dict[str, Any]) -> dict[str, Row]:
@@ -259,9 +264,13 @@ def table(rows: dict[str, Row]) -> str:
 
 
 def plot(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
-    """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes."""
+    """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes.
+
+    Changes with a run that diverged are only in the table.
+    """
     from matplotlib.figure import Figure
 
+    rows = {name: row for name, row in rows.items() if row.finite}
     changes = sorted((name for name in rows if name != BASELINE), key=lambda name: -rows[name].mean)
     figure = Figure(figsize=(12, 1.5 + 0.3 * len(changes)), layout="constrained")
     bars, curves = figure.subplots(1, 2)

@@ -144,6 +144,18 @@ def test_broken_rules_are_found(scripts, key, broken):
     assert check.broken_rules(own, longer) == broken
 
 
+def test_a_diverged_run_is_in_the_table(scripts, tmp_path):
+    compare = scripts("compare")
+    run = {"seed": 1, "steps": 8, "loss": 1.5, "bleu": 40.0, "curve": [[4, 2.0, 20.0], [8, 1.5, 40.0]]}
+    diverged = {"name": "QK-norm", "seed": 2, "steps": 8, "loss": float("inf"), "bleu": 0.0, "curve": []}
+    runs = [run | {"name": compare.BASELINE}, run | {"name": "ReLU²"}, run | {"name": "QK-norm"}, diverged]
+    report = {"milliseconds": {name: [200.0] for name in (compare.BASELINE, "ReLU²", "QK-norm")}, "runs": runs}
+    rows = compare.finished(report)
+    assert "| QK-norm | 8 | inf ± 0.000 | +inf | 20.00 | 2 |" in compare.table(rows)
+    compare.plot(rows, compare.milliseconds(report), tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
 @pytest.mark.slow
 def test_changes_are_compared(tmp_path):
     names = [
