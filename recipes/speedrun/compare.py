@@ -99,16 +99,15 @@ CHANGES = {
 @contextmanager
 def changed(idea: Idea, total_steps: int) -> Iterator[None]:
     """Apply an idea to all training in this context."""
-    from_recipe, start = TextToTextTask.from_recipe.__func__, TrainingModule.on_train_batch_start
+    init, start = TextToTextTask.__init__, TrainingModule.on_train_batch_start
     epoch, collate = TokenBatchSampler.epoch, TextToTextTask.collate
 
-    def own_task(cls, recipe, folder):
-        task = from_recipe(cls, recipe, folder)
+    def own_init(task, *args):
+        init(task, *args)
         if idea.change_model:
             idea.change_model(task.model)
         if idea.change_pairs:
             task.change_pairs = idea.change_pairs(task.tokenizer)
-        return task
 
     def own_start(module, batch, index):
         start(module, batch, index)
@@ -132,7 +131,7 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
 
     with ExitStack() as stack:
         replace = lambda owner, name, new: stack.enter_context(mock.patch.object(owner, name, new))  # noqa: E731
-        replace(TextToTextTask, "from_recipe", classmethod(own_task))
+        replace(TextToTextTask, "__init__", own_init)
         replace(TextToTextTask, "samples", lambda task: [])
         replace(TextToTextTask, "save", lambda task, folder: None)
         replace(TrainingModule, "on_train_batch_start", own_start)

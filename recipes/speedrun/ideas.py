@@ -58,52 +58,56 @@ def qk_norm(model: Seq2Seq) -> None:
     """Queries and keys have root mean square 1 in each head (Henry et al. 2020, "Query-Key Normalization")."""
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            module.split = _normalized_split(module.split)
+            module.__class__ = _NormalizedSelfAttention
         elif isinstance(module, CrossAttention):
-            width = module.head_dim
-            module.q.register_forward_hook(lambda _, __, q, width=width: _normalized(q, width))
-            module._project_memory = _normalized_memory(module._project_memory)
+            module.__class__ = _NormalizedCrossAttention
+            module.q.__class__ = _NormalizedQueries
+            module.q.head_dim = module.head_dim
 
 
-def _normalized(x: Tensor, width: int) -> Tensor:
-    return functional.rms_norm(x.unflatten(-1, (-1, width)), (width,)).flatten(-2)
+def _normalized(x: Tensor) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:]).to(x.dtype)  # autocast computes it in float32
 
 
-def _normalized_split(split: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    def normalized_split(qkv: Tensor) -> tuple[Tensor, ...]:
-        q, k, v = split(qkv)
-        return *(functional.rms_norm(x, x.shape[-1:]) for x in (q, k)), v
-
-    return normalized_split
+class _NormalizedSelfAttention(MultiHeadAttention):
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().split(qkv)
+        return _normalized(q), _normalized(k), v
 
 
-def _normalized_memory(project: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    def normalized_memory(memory: Tensor) -> tuple[Tensor, ...]:
-        k, v = project(memory)
-        return functional.rms_norm(k, k.shape[-1:]), v
+class _NormalizedCrossAttention(CrossAttention):
+    def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = super()._project_memory(memory)
+        return _normalized(k), v
 
-    return normalized_memory
+
+class _NormalizedQueries(nn.Linear):
+    head_dim: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _normalized(super().forward(x).unflatten(-1, (-1, self.head_dim))).flatten(-2)
 
 
 def value_residual(model: Seq2Seq) -> None:
     """The values of each self-attention are averaged with those of the first layer (Zhou et al. 2024)."""
     for stack in (model.encoder, model.decoder):
         first: list[Tensor] = []
-        for number, layer in enumerate(stack.layers):
-            layer.attention.split = _averaged_split(layer.attention.split, first, number == 0)
+        for layer in stack.layers:
+            layer.attention.__class__ = _AveragedSelfAttention
+            layer.attention.first, layer.attention.is_last = first, layer is stack.layers[-1]
 
 
-def _averaged_split(
-    split: Callable[[Tensor], tuple[Tensor, ...]], first: list[Tensor], is_first: bool
-) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    def averaged_split(qkv: Tensor) -> tuple[Tensor, ...]:
-        q, k, v = split(qkv)
-        if is_first:
-            first[:] = [v]
+class _AveragedSelfAttention(MultiHeadAttention):
+    first: list[Tensor]
+    """The values of the first layer, which all layers of a stack share; empty between passes."""
+    is_last: bool
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().split(qkv)
+        if not self.first:
+            self.first.append(v)
             return q, k, v
-        return q, k, (v + first[0]) / 2
-
-    return averaged_split
+        return q, k, (v + (self.first.pop() if self.is_last else self.first[0])) / 2
 
 
 def dropout_that_grows(model: nn.Module, share: float) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from clearhead.layers.dropout import Dropout, use_fast_dropout
+from clearhead.runtime.inference_copy import inference_copy
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.train.recipe.load import read_recipe
 from tests.support.data.training_data import small_seq2seq
@@ -57,7 +58,8 @@ def test_recipe_has_the_data_and_sizes_of_the_longer_one():
 def hidden(model):
     torch.manual_seed(1)
     source, target = torch.randint(3, model.config.vocab_size, (2, 2, 7))
-    return model.eval().hidden(source, target)
+    with torch.inference_mode():
+        return model.eval().hidden(source, target)
 
 
 def test_squared_relu(ideas):
@@ -97,6 +99,17 @@ def test_value_residual_adds_the_values_of_the_first_layer(ideas):
     (first, _), (second, qkv) = values[:2]
     own = qkv[..., 2 * width :].unflatten(-1, (model.config.num_heads, -1)).transpose(1, 2)
     torch.testing.assert_close(second, (own + first) / 2)
+
+
+@pytest.mark.parametrize("name", ["qk_norm", "value_residual", "squared_relu"])
+def test_copies_for_inference_have_the_change(ideas, name):
+    model = small_seq2seq()
+    plain = hidden(model)
+    getattr(ideas, name)(model)
+    before = hidden(model)
+    copied = inference_copy(model, "bfloat16", torch.device("cpu"))
+    assert (plain - before).abs().max() > 0.05
+    torch.testing.assert_close(hidden(copied).float(), before, rtol=0.02, atol=0.05)
 
 
 def test_split_tokens_are_the_same_text(ideas):
@@ -175,6 +188,7 @@ def test_changes_are_compared(tmp_path):
     assert len(results) == len(first.stdout.splitlines()[2:]) == len(names)
     assert [result["name"] for result in results] == names
     assert all(0 < result["loss"] < 10 and result["curve"] for result in results)
+    assert len({result["loss"] for result in results}) == len(names), "each change has an effect"
     assert all(0 <= bleu <= 100 for result in results for _, _, bleu in result["curve"])
     assert report.with_suffix(".png").stat().st_size > 5000
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
