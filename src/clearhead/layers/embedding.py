@@ -11,6 +11,7 @@ from clearhead.equations import positions as equations
 from clearhead.equations.embedding import scale_embeddings
 from clearhead.kernels.linear_cross_entropy import linear_cross_entropy
 from clearhead.layers.norm import LayerNorm, RMSNorm
+from clearhead.layers.sampled_softmax import sample_vocabulary
 from clearhead.memory import check_memory
 
 SinusoidLayout = Literal["interleaved", "concatenated", "fairseq"]
@@ -253,6 +254,19 @@ class OutputProjection(nn.Module):
             smoothing=smoothing,
             ignore_index=ignore_index,
         )
+
+    def sample(
+        self, targets_N: Int[Tensor, " N"], num_sampled: int
+    ) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"], Int[Tensor, " N"]]:
+        """Return rows of the matrix, their bias and the targets' positions among them, for a loss by sampled softmax.
+
+        Args:
+            targets_N, num_sampled: as in `layers.sampled_softmax.sample_vocabulary`.
+        """
+        weight = self.tokens.weight
+        sampled = sample_vocabulary(targets_N, len(weight), num_sampled)
+        bias_K = sampled.bias_K if self.bias is None else sampled.bias_K + self.bias.index_select(0, sampled.ids_K)
+        return weight.index_select(0, sampled.ids_K), bias_K, sampled.targets_N
 
     def extra_repr(self) -> str:
         return f"bias={self.bias is not None}, scale={self.scale}"

@@ -33,8 +33,8 @@ def r_drop_loss(first: Prediction, second: Prediction, smoothing: float, weight:
     """
     if isinstance(first, TokenPredictions) and isinstance(second, TokenPredictions):
         hidden_1, hidden_2 = (side.output.scale_hidden(side.hidden_ND) for side in (first, second))
-        weights, bias = first.output.tokens.weight, first.output.bias
-        return linear_r_drop(hidden_1, hidden_2, weights, first.targets_N, bias, smoothing=smoothing, weight=weight)
+        weights, bias, targets = first.vocabulary()
+        return linear_r_drop(hidden_1, hidden_2, weights, targets, bias, smoothing=smoothing, weight=weight)
     assert isinstance(first, ClassPredictions)
     assert isinstance(second, ClassPredictions)
     mean = (task_loss(first, smoothing) + task_loss(second, smoothing)) / 2

@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearhead.equations import losses
+from clearhead.kernels.linear_cross_entropy import linear_cross_entropy
 from clearhead.layers.embedding import OutputProjection
 
 
@@ -17,11 +18,19 @@ class TokenPredictions:
         hidden_ND: hidden states at the predicted positions.
         output: projection to the logits.
         targets_N: target ids.
+        num_sampled: number of tokens in the softmax of the loss beside the targets; None for the whole vocabulary.
     """
 
     hidden_ND: Float[Tensor, "N D"]
     output: OutputProjection
     targets_N: Int[Tensor, " N"]
+    num_sampled: int | None = None
+
+    def vocabulary(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"] | None, Int[Tensor, " N"]]:
+        """Return the output matrix and bias of the tokens in the softmax of the loss, and the targets among them."""
+        if self.num_sampled is None:
+            return self.output.tokens.weight, self.output.bias, self.targets_N
+        return self.output.sample(self.targets_N, self.num_sampled)
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,9 @@ def task_loss(prediction: Prediction, smoothing: float = 0.0) -> Tensor:
     """
     match prediction:
         case TokenPredictions():
-            return prediction.output.loss(prediction.hidden_ND, prediction.targets_N, smoothing=smoothing)
+            weight, bias, targets = prediction.vocabulary()
+            hidden = prediction.output.scale_hidden(prediction.hidden_ND)
+            return linear_cross_entropy(hidden, weight, targets, bias, smoothing=smoothing)
         case ClassPredictions():
             return losses.cross_entropy(prediction.logits_NC, prediction.targets_N, smoothing=smoothing)
         case EmbeddingPredictions() | ScorePredictions():
