@@ -85,6 +85,9 @@ CHANGES = {
     "QK-norm": Change(idea=Idea(change_model=ideas.qk_norm)),
     "value residuals": Change(idea=Idea(change_model=ideas.value_residual)),
     "ReLU²": Change(idea=Idea(change_model=ideas.squared_relu)),
+    "scale of the output in place of the embeddings": Change(
+        idea=Idea(change_model=ideas.scale_the_output), same_work=True
+    ),
     "smaller initial weights": Change(("model.initializer_range=0.02",), same_work=True),
     "weight decay 0.1": Change(("regularize.weight_decay=0.1",), same_work=True),
     "weight decay 1.2": Change(("regularize.weight_decay=1.2",), same_work=True),

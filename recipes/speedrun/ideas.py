@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from clearhead.layers.attention import CrossAttention, MultiHeadAttention
 from clearhead.layers.dropout import Dropout
+from clearhead.layers.embedding import Embedding
 from clearhead.layers.feedforward import PositionwiseFeedForward
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -108,6 +109,20 @@ class _AveragedSelfAttention(MultiHeadAttention):
             self.first.append(v)
             return q, k, v
         return q, k, (v + (self.first.pop() if self.is_last else self.first[0])) / 2
+
+
+def scale_the_output(model: Seq2Seq) -> None:
+    """The logits are divided by √d_model instead of multiplying embeddings by it, as in T5 (Raffel et al. 2020).
+
+    A new model computes the same; its embeddings are √d_model as large, so that each update changes them less.
+    """
+    weight = model.output.tokens.weight
+    with torch.no_grad():
+        weight *= weight.shape[1] ** 0.5
+    model.output.scale = True
+    for module in model.modules():
+        if isinstance(module, Embedding):
+            module.scale = False
 
 
 def dropout_that_grows(model: nn.Module, share: float) -> None:

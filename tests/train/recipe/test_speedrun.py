@@ -87,6 +87,16 @@ def test_qk_norm_ignores_the_size_of_queries_and_keys(ideas):
     torch.testing.assert_close(hidden(model), normalized, rtol=1e-3, atol=1e-4)
 
 
+def test_scale_of_the_output_keeps_what_a_new_model_computes(ideas):
+    model = small_seq2seq()
+    source, target = torch.randint(3, model.config.vocab_size, (2, 2, 7))
+    logits = model.eval()(source, target)
+    embeddings = model.output.tokens.weight.clone()
+    ideas.scale_the_output(model)
+    torch.testing.assert_close(model(source, target), logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.output.tokens.weight, embeddings * model.config.d_model**0.5)
+
+
 def test_value_residual_adds_the_values_of_the_first_layer(ideas):
     model = small_seq2seq()
     ideas.value_residual(model)
