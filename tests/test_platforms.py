@@ -1,6 +1,8 @@
 """Systems without file locks, resource limits, glibc or the compiled kernels: a message, and the same results."""
 
 import errno
+import json
+import math
 import os
 import platform
 import subprocess
@@ -9,6 +11,9 @@ import sys
 import pytest
 from support.command import clearhead
 
+from clearhead.benchmark import hardware
+from clearhead.benchmark.report import table, write_report
+from clearhead.benchmark.runner import Measurements
 from clearhead.io.atomic import atomic_folder
 from clearhead.io.locks import _is_alive
 from clearhead.kernels.native.build import build
@@ -72,6 +77,17 @@ def test_a_process_gets_no_signal_where_the_test_for_it_would_stop_it(monkeypatc
     monkeypatch.setattr(os, "kill", refuse)
     monkeypatch.setattr(sys, "platform", "win32")
     assert _is_alive(1)
+
+
+def test_benchmark_shows_no_memory_where_the_system_does_not_say_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(hardware, "_read", lambda path: "")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    memory = hardware.peak_memory()
+    assert math.isnan(memory)
+    measured = Measurements("clearhead", [1.0], 1.0, 1.0, 1.0, 1.0, memory, memory)
+    assert table([measured], "tokens/s")[1].endswith("       –")
+    write_report(tmp_path / "report.json", [measured], {})
+    assert json.loads((tmp_path / "report.json").read_text())["figures"][0]["peak_mib"] is None
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])

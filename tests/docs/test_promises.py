@@ -23,7 +23,7 @@ PROMISE = re.compile(
     "|".join(
         (
             r"(?<!\d)\d(\.\d+)?e-\d+|10\^\{?-\d",  # tolerances
-            rf"\bwithin {NUMBER}|\bcosine of {NUMBER}",
+            rf"\bwithin {NUMBER}|\bcosine (of )?{NUMBER}",
             rf"\bat (most|least)( {NUMBER})?|\b(more|less|fewer) than {AMOUNT}|\b(over|up to|under|below) {AMOUNT}",  # bounds
             rf"\b(in|after) {NUMBER} (s|seconds)\b|\bafter {NUMBER} failures\b",
             r"\b(never|always)\b",
@@ -34,8 +34,9 @@ PROMISE = re.compile(
             r"\bequals?\b",
             r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
             r"\b(do|does) not (change|depend|grow)\b|\bkeep their order\b",  # invariances
-            rf"{NUMBER} times the memory\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
+            rf"({NUMBER} times|twice|half) the memory\b|\bexceeds the memory\b|\b{NUMBER} \(?N\b[^.]*? bytes\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
             rf"\bof any size\b|\blimited to {AMOUNT}",
+            rf"\bhave {NUMBER} seconds\b|\bloses? no\b|\b(falls?|loses?) (by )?{NUMBER}",
             r"\bdoes not delay\b|\bno client can\b|\b(is|are) flat\b|\bnothing measurable\b",
             r"\bneither \w+ nor \w+ in memory\b|\bbytes of a\b",
             rf"\b{NUMBER} ([kKMG]i?B(?!/)|bytes per)\b",
@@ -52,7 +53,7 @@ RESULTS = {
     "docs/scaling.md": "results of the command on the page",
     "docs/speedrun.md": "results of the commands on the page",
 }
-"""Pages whose tables have no promises, and why. Their other sentences count."""
+"""Pages whose tables have no promises, and why. Their other sentences count, and tables with a column `bound`."""
 
 NO_PROMISE = {
     "Requests that never fit.": "a heading: the sentence after it has the bound",
@@ -75,6 +76,7 @@ NO_PROMISE = {
     "Under ten times the load": "the load of a benchmark",
     "of fewer than 40 characters": "the texts of a measurement",
     "A change in BLEU below 2 with one seed may be chance": "advice",
+    "for twice the memory of the cache": "the result of the command on the page",
     "exit status 0 after 20 s": "the result of the command on the page",
 }
 """Parts of sentences that match and promise nothing, and why."""
@@ -92,11 +94,15 @@ def sentences(page):
     text = text_of(page)
     text = re.sub(r"^( *)```.*?^\1```$|<!--.*?-->|</?[a-z][^<>]*>", "\n", text, flags=re.M | re.S)
     text = re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)(\{[^}]*\})?", r"\1", text)
+    header = ""
     for line in re.sub(r"(?<=\S)\n(?= *(?![|#]|[-*] |\d+\. )\S)", " ", text).splitlines():
         line = re.sub(r"^([-*]|\d+\.) +", "", re.sub(r" +", " ", line.strip()))
         if not line.startswith("|"):
+            header = ""
             yield from re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\"(])", line)
-        elif page not in RESULTS and "`tests/" not in line:
+            continue
+        header = header or line
+        if (page not in RESULTS or "| bound |" in header) and "`tests/" not in line:
             yield "; ".join(cell.strip() for cell in line.strip("|").split(" | "))
 
 

@@ -32,6 +32,7 @@ FILES = {
     "view": ("hello -m {0}/bert -o {1}.html", "out.html"),
     "verify": ("{0}/bert -o {1}.json", "out.json"),
     "verify --write": ("{0}/bert --write", "bert/certificate.json"),
+    "verify --against": ("--against {0}/other --index {0}/index", "index/comparisons.jsonl"),
     "convert": ("{0}/pickled", "pickled/model.safetensors"),
     "export": ("{0}/bert {1} --to transformers", "out"),
     "export --to onnx": ("{0}/bert {1} --to onnx --int8", "out"),
@@ -88,6 +89,7 @@ def prepare(folder):
     (folder / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
     (folder / "other.txt").write_text("you and me\n", encoding="utf-8")
     Index.build(TextEncoder.from_pretrained(folder / "bert"), ["hello"], folder / "index")
+    TextEncoder.from_pretrained(folder / "bert").save_pretrained(folder / "other")  # for sentence-transformers
     (folder / "pickled").mkdir()
     torch.save({"weight": torch.ones(2)}, folder / "pickled" / "pytorch_model.bin")
     squad = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "a", "answers": []}]}]}]}

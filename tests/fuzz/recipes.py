@@ -30,7 +30,7 @@ def prepare(folder: Path) -> None:
         )
         recipe = {
             "task": task,
-            "output": "run",
+            "output": "unfinished",
             "seed": 1,
             "data": {"train": train, "validation": train, "batch_tokens": 400},
             "tokenizer": {"path": str(folder / ("seq2seq" if task == "text-to-text" else "encoder"))},
@@ -99,7 +99,7 @@ def _named(path: Path) -> Iterator[str]:
 
     from clearhead.train.recipe.recipe import Recipe
 
-    yield from (path.name, "model: ", "data: ")  # the recipe itself may be in the folder of the run
+    yield path.name  # the recipe itself may be in the folder of the run
     for section, field in Recipe.model_fields.items():
         for key in getattr(field.annotation, "model_fields", ()):
             yield from (f"{section}.{key}", *([key] if "_" in key else []))

@@ -11,7 +11,7 @@ from fuzz import outcomes
 from fuzz.outcomes import Case, judge
 from fuzz.run import TARGETS
 
-CASES = {"checkpoints": 150, "keys": 600, "recipes": 100, "tables": 400, "indexes": 120, "requests": 26}
+CASES = {"checkpoints": 150, "keys": 600, "recipes": 100, "tables": 400, "indexes": 120, "requests": 52}
 
 
 def test_every_target_is_tested():

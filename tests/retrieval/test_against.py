@@ -1,6 +1,9 @@
 """`clearhead verify --against`: another system has the vectors of an index, or the difference is named."""
 
+import errno
 import json
+import os
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -13,7 +16,7 @@ from support.data.indexes import DOCUMENTS
 
 from clearhead import Index
 from clearhead.retrieval import against, canaries
-from clearhead.retrieval.against import compare
+from clearhead.retrieval.against import compare, record
 from clearhead.runtime.vectors import EncodeOptions
 
 
@@ -101,18 +104,55 @@ def test_differences_are_named(folder, endpoint, fault):
     assert message in comparison.summary
 
 
+def recorded(folder, target):
+    """Return a comparison that is in the index's history."""
+    comparison = compare(folder, target)
+    record(folder, comparison)
+    return comparison
+
+
 def test_since_when(folder, endpoint):
     right = endpoint.vector_of
-    assert compare(folder, endpoint.url).since == ""
+    assert recorded(folder, endpoint.url).since == ""
     first_same = json.loads((folder / against.HISTORY).read_text())["time"]
     endpoint.vector_of = lambda text: -right(text)
-    first = compare(folder, endpoint.url)
+    first = recorded(folder, endpoint.url)
     assert first.since == f"the same until {first_same}, different since {first.time}"
-    assert compare(folder, endpoint.url).since == first.since
+    assert recorded(folder, endpoint.url).since == first.since
     endpoint.vector_of = right
-    assert compare(folder, endpoint.url).is_same
+    assert recorded(folder, endpoint.url).is_same
     assert len((folder / against.HISTORY).read_text().splitlines()) == 4
     Index.open(folder)  # the history does not damage the index
+
+
+def test_history_with_half_a_line_continues_on_the_next(folder, endpoint):
+    right = endpoint.vector_of
+    recorded(folder, endpoint.url)
+    history = folder / against.HISTORY
+    history.write_text(history.read_text() + '{"target": "ht')
+    endpoint.vector_of = lambda text: -right(text)
+    first = recorded(folder, endpoint.url)
+    assert first.since.startswith("the same until ")
+    assert recorded(folder, endpoint.url).since == first.since
+    assert len(history.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_index_that_may_not_be_written_has_no_history(folder, endpoint, monkeypatch, number):
+    def refuse(*args, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    assert recorded(folder, endpoint.url).is_same
+    assert not (folder / against.HISTORY).exists()
+
+
+def test_history_that_cannot_be_written_is_an_error_after_the_result(folder, endpoint):
+    (folder / against.HISTORY).mkdir()
+    status, output, log = clearhead("verify", "--against", endpoint.url, "--index", folder)
+    assert (status, log.count("\n")) == (1, 1)
+    assert "has the same vectors" in output
+    assert str(folder / against.HISTORY) in log
 
 
 def test_refused_texts_are_counted(folder, endpoint):

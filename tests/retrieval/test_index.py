@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from clearhead.data.corpus import Corpus
 from clearhead.io.locks import OutputBusyError, writer_lock
 from clearhead.retrieval.manifest import MANIFEST
 from clearhead.runtime.vectors import EncodeOptions
+
+ROOT = Path(__file__).parents[2]
+VECTOR_FILES = (".int8", ".float32", ".bfloat16")
+"""Ends of the names of files with vectors, codes, scales and norms."""
 
 
 def test_search_returns_the_closest_documents(encoder, index):
@@ -29,6 +34,19 @@ def test_search_returns_the_closest_documents(encoder, index):
     assert index.search(queries[0], top_k=5) == found[0]
     assert len(index.search("hello", top_k=1000)) == len(index) == 100
     assert Index.open(index.folder).search(queries, top_k=5) == found  # with the model that the index names
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "read"), [("int8", 1928, 392), ("float32", 1536, 1536), ("bfloat16", 768, 768)]
+)
+def test_bytes_of_a_document(minilm, tmp_path, dtype, stored, read):
+    folder = Index.build(minilm, [f"text {number}" for number in range(100)], tmp_path / "index", dtype=dtype).folder
+    sizes = {path.name: path.stat().st_size / 100 for path in folder.iterdir() if path.suffix in VECTOR_FILES}
+    assert sum(sizes.values()) == stored
+    assert sum(size for name, size in sizes.items() if dtype != "int8" or name != "vectors.float32") == read
+    row = next(line for line in (ROOT / "docs/guides/search.md").read_text().splitlines() if f"| `{dtype}`" in line)
+    assert f"| {stored:,}" in row
+    assert dtype != "int8" or f"reads {read}" in row
 
 
 def test_appended_index_is_the_index_of_all_documents(encoder, index, tmp_path):

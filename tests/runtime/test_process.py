@@ -89,5 +89,6 @@ print(json.dumps([before, state()]))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == ({"environment", "mallopt"} if sys.platform == "linux" else {"environment"})
     assert set(after["environment"]) - set(before["environment"]) == {"THP_MEM_ALLOC_ENABLE", "LRU_CACHE_CAPACITY"}
+    assert after["environment"]["LRU_CACHE_CAPACITY"] == "24"
     assert after["environment"]["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
     assert len(after["mallopt"]) == (2 if sys.platform == "linux" else 0)

@@ -1,6 +1,7 @@
 """Describe the machine of a measurement: hardware, versions, peak memory and matmul speed."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import time
@@ -74,12 +75,14 @@ def without_bfloat16(candidates: Mapping[str, T], isa: str | None) -> dict[str, 
 
 
 def peak_memory() -> float:
-    """Return the peak memory of this process in MiB. (`ru_maxrss` would include the parent process.)"""
+    """Return the peak memory of this process in MiB, or NaN where the system does not say it, as on Windows."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    import resource
-
+            return int(line.split()[1]) / 1024  # `ru_maxrss` would include the parent process
+    try:
+        import resource
+    except ImportError:
+        return math.nan
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # in bytes on macOS, which has no /proc
 
 

@@ -1,5 +1,6 @@
 """Report measurements as a table, a JSON file and a bar chart."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from clearhead.benchmark.runner import Measurements
 from clearhead.io.atomic import atomic_file
+from clearhead.io.json import finite_or_none
 from clearhead.io.json import write_json as write
 
 
@@ -23,14 +25,19 @@ def table(measurements: Sequence[Measurements], unit: str, notes: Mapping[str, s
     lines = [f"{'':{width}}  {unit:>10}  {'speedup (min to max)':>22}  {'peak MiB':>9}"]
     for one in measurements:
         ratio = f"{one.ratio:.2f} ({one.lowest:.2f} to {one.highest:.2f})"
+        memory = "–" if math.isnan(one.peak_mib) else f"{one.peak_mib:,.0f}"
         note = f"  {notes[one.name]}" if one.name in notes else ""
-        lines.append(f"{one.name:{width}}  {one.median:10,.0f}  {ratio:>22}  {one.peak_mib:9,.0f}{note}")
+        lines.append(f"{one.name:{width}}  {one.median:10,.0f}  {ratio:>22}  {memory:>9}{note}")
     return lines
 
 
 def write_report(path: Path, measurements: Sequence[Measurements], about: Mapping[str, Any]) -> None:
     """Write measurements and their metadata as JSON."""
-    write(path, {**about, "figures": [asdict(one) for one in measurements]})
+    write(path, {**about, "figures": [_as_json(one) for one in measurements]})
+
+
+def _as_json(measured: Measurements) -> dict[str, Any]:
+    return {key: finite_or_none(value) for key, value in asdict(measured).items()}
 
 
 def plot(path: Path, measurements: Sequence[Measurements], unit: str, title: str) -> None:

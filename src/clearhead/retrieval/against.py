@@ -1,6 +1,6 @@
 """Compare the vectors of an endpoint, an ONNX graph or a folder of sentence-transformers with those of an index."""
 
-import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -15,6 +15,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from clearhead.io.atomic import atomic_file, remove_leftovers
+from clearhead.io.locks import writer_lock
 from clearhead.models.heads import pool
 from clearhead.retrieval.canaries import BOUNDS, TEXTS, read_vectors
 from clearhead.retrieval.manifest import read_manifest
@@ -26,6 +28,8 @@ HISTORY = "comparisons.jsonl"
 """File in an index with one line for each comparison, the oldest first."""
 
 _TIMEOUT = 60.0
+_WAIT = 5.0
+"""Seconds to wait for another comparison that is being recorded."""
 _PARALLEL = 1e-4
 """Relative distance, after both are normalized, of vectors that count as parallel."""
 _LONG = 500
@@ -87,7 +91,7 @@ class Comparison:
 
 
 def compare(folder: Path, target: str, name: str | None = None) -> Comparison:
-    """Compare the vectors of another system for the 32 texts of an index, and record the result in the index.
+    """Compare the vectors of another system for the 32 texts of an index. `record` adds the result to the index.
 
     Args:
         folder: the index.
@@ -118,10 +122,31 @@ def compare(folder: Path, target: str, name: str | None = None) -> Comparison:
         BOUNDS.get(str(made_by["precision"]), max(BOUNDS.values())),
     )
     reason = refusals[0] if refusals and not comparison.num_different else _reason(pairs, comparison)
-    comparison = Comparison(target, comparison.time, distances, comparison.bound, reason, _since(folder, comparison))
-    with contextlib.suppress(PermissionError), (folder / HISTORY).open("a", encoding="utf-8") as history:
-        history.write(json.dumps(comparison.as_dict(), ensure_ascii=False) + "\n")
-    return comparison
+    return Comparison(target, comparison.time, distances, comparison.bound, reason, _since(folder, comparison))
+
+
+def record(folder: Path, comparison: Comparison) -> None:
+    """Add a comparison to the history of an index; an index that may not be written has none.
+
+    Args:
+        folder: the index.
+        comparison: the comparison.
+
+    Raises:
+        OSError: the disk is full or fails.
+        OutputBusyError: another process writes the history for more than five seconds.
+    """
+    path = folder / HISTORY
+    try:
+        with writer_lock(path, wait=_WAIT):
+            remove_leftovers(path)
+            lines = path.read_bytes().splitlines() if path.is_file() else []
+            lines.append(json.dumps(comparison.as_dict(), ensure_ascii=False).encode())
+            with atomic_file(path) as file:
+                file.writelines(line + b"\n" for line in lines)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
 
 
 def _opened(target: str, name: str | None, made_by: Mapping[str, Any]) -> VectorOf:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from clearhead import Seq2Seq, Seq2SeqConfig
 from clearhead.layers.dropout import Dropout, use_fast_dropout
 from clearhead.runtime.inference_copy import inference_copy
 from clearhead.tokenizers.bpe import train_bpe
@@ -53,6 +54,13 @@ def test_recipe_has_the_data_and_sizes_of_the_longer_one():
     )
     assert (own.tokenizer, own.model) == (longer.tokenizer, longer.model)
     assert own.data.model_copy(update={"batch_tokens": longer.data.batch_tokens}) == longer.data
+
+
+def test_model_has_at_most_2_7_million_parameters():
+    recipe = read_recipe(ROOT / "recipes" / "speedrun" / "multi30k.yaml")
+    sizes = recipe.model.model_dump(include={"d_model", "ffn_hidden", "num_heads", "num_layers", "max_len"})
+    model = Seq2Seq(Seq2SeqConfig(vocab_size=recipe.tokenizer.vocab_size, **sizes))
+    assert 2.5e6 < sum(parameter.numel() for parameter in model.parameters()) <= 2.7e6
 
 
 def hidden(model):

@@ -108,12 +108,13 @@ def _certify(model: str, reference: str | None, path: Path | None, *, as_json: b
 
 def _compare(model: str | None, against: str | None, index: Path | None, name: str | None, *, as_json: bool) -> None:
     """Compare the vectors of another system with those of an index."""
-    from clearhead.retrieval.against import compare
+    from clearhead.retrieval.against import compare, record
 
     if against is None or index is None or model is not None:
         raise ValueError("a comparison needs --against SYSTEM and --index FOLDER, and no model")
     comparison = compare(index, against, name)
     typer.echo(json.dumps(comparison.as_dict(), ensure_ascii=False) if as_json else comparison.summary)
+    record(index, comparison)
     if not comparison.is_same:
         raise typer.Exit(1)
 
