@@ -10,11 +10,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from clearhead.corpus import encode
 from faults import inject
 from faults.check import Checker
 from faults.commands import prepare
-
-NAME = "classify"
 
 
 def write_in_place() -> None:
@@ -35,6 +34,20 @@ def forget_fsync() -> None:
 def leave_temporary_files() -> None:
     """Remove no file."""
     os.unlink = lambda *arguments, **options: None
+
+
+def change_the_resume_file() -> None:
+    """Write a resume file that the next process cannot read."""
+    encode._FORMAT = 99
+
+
+DAMAGES = {
+    write_in_place: "classify",
+    forget_fsync: "classify",
+    leave_temporary_files: "classify",
+    change_the_resume_file: "encode",
+}
+"""Each damage, and a command that it damages."""
 
 
 class Damaged(Checker):
@@ -62,17 +75,17 @@ def main() -> int:
         for path in (originals, workspace):
             path.mkdir()
         prepare(originals)
-        for damage in (write_in_place, forget_fsync, leave_temporary_files):
+        for damage, name in DAMAGES.items():
             checker = type(Damaged.__name__, (Damaged,), {"damage": staticmethod(damage)})
-            message = _first_finding(checker, originals, workspace)
+            message = _first_finding(checker, name, originals, workspace)
             sys.stdout.write(f"{damage.__name__}: {message}\n")
             found.append(message is not None)
     return 0 if all(found) else 1
 
 
-def _first_finding(checker: type[Checker], originals: Path, workspace: Path) -> str | None:
+def _first_finding(checker: type[Checker], name: str, originals: Path, workspace: Path) -> str | None:
     try:
-        checks = checker(NAME, originals, workspace)
+        checks = checker(name, originals, workspace)
         for fault in inject.FAULTS:
             for number in checks.reference.record.calls_of(fault):
                 checks.check(fault, number, second=False)

@@ -92,6 +92,7 @@ def test_damaged_commands_are_found(tmp_path):
     assert "is neither the old nor the new file" in found["write_in_place"]
     assert "without an fsync" in found["forget_fsync"]
     assert "left: " in found["leave_temporary_files"]
+    assert "a new run with ['--resume'] failed" in found["change_the_resume_file"]
 
 
 # several commands in one process: its start takes longer than the faults of one

@@ -29,7 +29,8 @@ class Case:
     Args:
         change: what was changed, for the report.
         run: uses the input; may return the number of its requests.
-        names: texts of which an error message must contain one, such as the path of the file.
+        names: texts of which an error message must contain one, such as the path of the file; after `^`, a text that it
+            must start with.
         memory_mb: growth of the peak memory that is allowed.
         seconds: time after which the case counts as stuck.
     """
@@ -102,7 +103,7 @@ def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:
         return "message of several lines", message
     if len(message) > MAX_MESSAGE:
         return f"message of {len(message):,} characters", f"{message[:200]}\n{traceback.format_exc(limit=-1)[:500]}"
-    if not any(name in message for name in names):
+    if not any(f"^{message}".startswith(name) if name.startswith("^") else name in message for name in names):
         return "message without the file", f"{message}\n{traceback.format_exc(limit=-6)}"
     return REFUSED, message
 

@@ -99,7 +99,7 @@ def _named(path: Path) -> Iterator[str]:
 
     from clearhead.train.recipe.recipe import Recipe
 
-    yield path.name  # the recipe itself may be in the folder of the run
+    yield from (path.name, "^model: ", "^data: ")  # the recipe itself may be in the folder of the run
     for section, field in Recipe.model_fields.items():
         for key in getattr(field.annotation, "model_fields", ()):
             yield from (f"{section}.{key}", *([key] if "_" in key else []))

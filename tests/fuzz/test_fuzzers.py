@@ -43,6 +43,8 @@ def grow():
         (lambda: fail(ValueError("a.txt, line 3: the label is empty")), "refused"),
         (lambda: fail(FileNotFoundError(2, "No such file", "a.txt")), "refused"),
         (lambda: fail(ValueError("invalid literal")), "message without the file"),
+        (lambda: fail(ValueError("data: no field")), "refused"),
+        (lambda: fail(ValueError("bad data: no field")), "message without the file"),
         (lambda: fail(ValueError("a.txt:\nline 3")), "message of several lines"),
         (lambda: fail(ValueError("a.txt" * 1000)), "message of 5,000 characters"),
         (lambda: fail(TypeError("a.txt")), "raised TypeError"),
@@ -51,7 +53,7 @@ def grow():
     ],
 )
 def test_outcomes_are_judged(run, outcome):
-    assert judge(Case("nothing", run, ["a.txt"], seconds=1))[0] == outcome
+    assert judge(Case("nothing", run, ["a.txt", "^data: "], seconds=1))[0] == outcome
 
 
 @pytest.mark.slow
