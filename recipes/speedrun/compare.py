@@ -95,6 +95,7 @@ CHANGES = {
     "split tokens": Change(idea=Idea(change_pairs=ideas.split_tokens)),
     "6 layers in the encoder and 2 in the decoder": Change(("model.num_layers=6", "model.decoder_num_layers=2")),
     "no label smoothing": Change(("regularize.label_smoothing=0",), same_work=True),
+    "sampled softmax": Change(("objective.sampled_softmax=1000",)),
     "R-Drop": Change(("regularize.r_drop=1.0",)),
 }
 
