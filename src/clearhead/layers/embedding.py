@@ -268,6 +268,25 @@ class OutputProjection(nn.Module):
         bias_K = sampled.bias_K if self.bias is None else sampled.bias_K + self.bias.index_select(0, sampled.ids_K)
         return weight.index_select(0, sampled.ids_K), bias_K, sampled.targets_N
 
+    def smoothing_loss(
+        self, h: Float[Tensor, "N D"], targets_N: Int[Tensor, " N"], smoothing: float
+    ) -> Float[Tensor, ""]:
+        """Return what label smoothing adds to the cross-entropy, summed: over all tokens, without their logits.
+
+        Equation: ε Σ_n (z_nt − Σ_v z_nv / V), since Σ_v z_nv = h_n · Σ_v w_v
+        Source: Szegedy et al. 2016, Section 7
+
+        Args:
+            h: hidden states.
+            targets_N: target ids.
+            smoothing: ε.
+        """
+        h, weight = self.scale_hidden(h), self.tokens.weight
+        loss = (h * (weight.index_select(0, targets_N) - weight.mean(0))).sum()
+        if self.bias is not None:
+            loss = loss + (self.bias.index_select(0, targets_N) - self.bias.mean()).sum()
+        return smoothing * loss
+
     def extra_repr(self) -> str:
         return f"bias={self.bias is not None}, scale={self.scale}"
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.data.training_data import batch_of, kl, predict, ready, recipe
+from support.data.training_data import batch_of, kl, logits_of, predict, ready, recipe
 from torch.nn import functional
 
 
@@ -13,9 +13,10 @@ def sampling(data, num_sampled, **regularizers):
     return module, batch_of(module, examples)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])
-def test_training_loss_is_that_of_the_sampled_logits(data, r_drop):
-    module, batch = sampling(data, 7, r_drop=r_drop, dropout=0.2)
+def test_training_loss_is_that_of_the_sampled_logits(data, r_drop, smoothing):
+    module, batch = sampling(data, 7, r_drop=r_drop, dropout=0.2, label_smoothing=smoothing)
     torch.manual_seed(5)
     loss = module._loss(batch)
     torch.manual_seed(5)
@@ -25,6 +26,10 @@ def test_training_loss_is_that_of_the_sampled_logits(data, r_drop):
     assert len(weight) == first.targets_N.unique().numel() + 7
     logits = [(one.hidden_ND @ weight.T + bias).double() for one in passes]
     expected = sum(functional.cross_entropy(one, targets, reduction="sum") for one in logits) / len(logits)
+    for one in passes:  # smoothing is over all tokens
+        all_logits = logits_of(one).double()
+        of_targets = all_logits.gather(1, one.targets_N[:, None])[:, 0]
+        expected = expected + smoothing * (of_targets - all_logits.mean(1)).sum() / len(passes)
     if r_drop:
         expected = expected + r_drop * (kl(*logits) + kl(*reversed(logits))) / 2
     torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-4)

@@ -34,7 +34,10 @@ def r_drop_loss(first: Prediction, second: Prediction, smoothing: float, weight:
     if isinstance(first, TokenPredictions) and isinstance(second, TokenPredictions):
         hidden_1, hidden_2 = (side.output.scale_hidden(side.hidden_ND) for side in (first, second))
         weights, bias, targets = first.vocabulary()
-        return linear_r_drop(hidden_1, hidden_2, weights, targets, bias, smoothing=smoothing, weight=weight)
+        if first.num_sampled is None:
+            return linear_r_drop(hidden_1, hidden_2, weights, targets, bias, smoothing=smoothing, weight=weight)
+        smoothed = [side.output.smoothing_loss(side.hidden_ND, side.targets_N, smoothing) for side in (first, second)]
+        return linear_r_drop(hidden_1, hidden_2, weights, targets, bias, weight=weight) + sum(smoothed) / 2
     assert isinstance(first, ClassPredictions)
     assert isinstance(second, ClassPredictions)
     mean = (task_loss(first, smoothing) + task_loss(second, smoothing)) / 2

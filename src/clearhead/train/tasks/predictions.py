@@ -84,9 +84,12 @@ def task_loss(prediction: Prediction, smoothing: float = 0.0) -> Tensor:
     """
     match prediction:
         case TokenPredictions():
+            output, hidden_ND = prediction.output, prediction.hidden_ND
+            if prediction.num_sampled is None:
+                return output.loss(hidden_ND, prediction.targets_N, smoothing=smoothing)
             weight, bias, targets = prediction.vocabulary()
-            hidden = prediction.output.scale_hidden(prediction.hidden_ND)
-            return linear_cross_entropy(hidden, weight, targets, bias, smoothing=smoothing)
+            loss = linear_cross_entropy(output.scale_hidden(hidden_ND), weight, targets, bias)
+            return loss + output.smoothing_loss(hidden_ND, prediction.targets_N, smoothing)
         case ClassPredictions():
             return losses.cross_entropy(prediction.logits_NC, prediction.targets_N, smoothing=smoothing)
         case EmbeddingPredictions() | ScorePredictions():
