@@ -19,7 +19,11 @@ def test_every_target_is_tested():
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(name, marks=pytest.mark.slow if name in ("checkpoints", "keys", "requests") else ()) for name in CASES]
+    "target",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("checkpoints", "keys", "requests") else ())
+        for name in CASES
+    ],
 )
 def test_hostile_inputs_work_or_are_refused_in_one_line(target):
     command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]
