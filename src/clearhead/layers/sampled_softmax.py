@@ -14,7 +14,7 @@ class SampledVocabulary:
 
     Args:
         ids_K: the targets of the batch in order, then a random sample of the other tokens.
-        bias_K: what is added to their logits: 0 for targets, ln of the tokens that it stands for for a sampled one.
+        bias_K: added to their logits: 0 for a target, and for a sampled token ln (V − |T|) / |S|.
         targets_N: position of each target in ids_K.
     """
 

@@ -18,7 +18,8 @@ class TokenPredictions:
         hidden_ND: hidden states at the predicted positions.
         output: projection to the logits.
         targets_N: target ids.
-        num_sampled: number of tokens in the softmax of the loss beside the targets; None for the whole vocabulary.
+        num_sampled: number of tokens in the softmax of the loss in addition to the targets; None for the whole
+            vocabulary.
     """
 
     hidden_ND: Float[Tensor, "N D"]
