@@ -15,6 +15,7 @@ from clearhead import TextEncoder
 from clearhead.corpus.encode import encode_corpus
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
+from clearhead.io import atomic
 from clearhead.io.atomic import atomic_file, atomic_folder
 
 TEXTS = ["plain", "", 'quote " and \\ and \n', "\u2028 😀 \x00"]
@@ -89,26 +90,68 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from clearhead.io import atomic
-rename = os.rename
-def once(*places):
-    rename(*places)
-    os.kill(os.getpid(), signal.SIGKILL)
-os.rename = once
+rename, exchange = os.rename, atomic._exchange
+def killed(function):
+    def call(*places):
+        function(*places)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call
+if sys.argv[2] == "exchange":
+    atomic._exchange = killed(exchange)
+else:
+    atomic._exchange, os.rename = lambda *places: False, killed(rename)
 with atomic.atomic_folder(Path(sys.argv[1])) as part:
     (part / "new.txt").write_text("new")
 """
 
 
-def test_sigkill_between_folder_renames_loses_nothing(tmp_path):
-    folder = tmp_path / "all"
-    folder.mkdir()
-    (folder / "old.txt").write_text("old", encoding="utf-8")
-    assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == -signal.SIGKILL
-    assert not folder.exists()
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "old.txt").write_text("old", encoding="utf-8")
+    return tmp_path / "all"
+
+
+def kill_after_first(call, folder):
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, call], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def check_content(folder, name):
+    """Check that the next call finds this file, and that it leaves nothing else in the parent."""
     with pytest.raises(ValueError, match="stop"), atomic_folder(folder):
         raise ValueError("stop")
-    assert [path.name for path in folder.iterdir()] == ["old.txt"]
-    assert [path.name for path in tmp_path.iterdir()] == ["all"]
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert [path.name for path in folder.parent.iterdir()] == ["all"]
+
+
+def test_sigkill_between_folder_renames_loses_nothing(folder):
+    kill_after_first("rename", folder)
+    assert not folder.exists()
+    check_content(folder, "old.txt")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
+def test_folders_exchange_their_names_in_one_step(folder):
+    kill_after_first("exchange", folder)
+    assert [path.name for path in folder.iterdir()] == ["new.txt"]
+    check_content(folder, "new.txt")
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_folder_that_must_stay_is_restored_after_the_rename(folder, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(atomic, "_exchange", lambda *places: False)
+    elif sys.platform != "linux":
+        pytest.skip("needs renameat2")
+
+    def check(place):
+        if place != folder:  # only after the rename
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"), atomic_folder(folder, check) as part:
+        (part / "new.txt").write_text("new", encoding="utf-8")
+    check_content(folder, "old.txt")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,11 @@ int renameat(int from_folder, const char *from, int to_folder, const char *to) {
     if (faulty_name(to_folder, to, NAMES)) return -1;
     return REAL(int, renameat, int, const char *, int, const char *)(from_folder, from, to_folder, to);
 }
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned int flags) {
+    if (faulty_name(to_folder, to, NAMES)) return -1;
+    return REAL(int, renameat2, int, const char *, int, const char *, unsigned int)(from_folder, from, to_folder, to,
+                                                                                    flags);
+}
 int mkdir(const char *path, mode_t permissions) {
     if (faulty_path(path, CREATIONS)) return -1;
     return REAL(int, mkdir, const char *, mode_t)(path, permissions);

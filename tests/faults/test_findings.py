@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from support.command import clearhead, refused
 
 from clearhead import Index, TextEncoder
+from clearhead.io import atomic
 from clearhead.io.atomic import atomic_folder
 from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.manifest import MANIFEST, PENDING, read_manifest
@@ -89,6 +91,31 @@ def test_temporary_files_of_a_killed_build_are_not_in_the_index(tiny_bert, tmp_p
         (tmp_path / ".out.part" / f".{name}.abcdefgh.part").write_text("{")
     assert clearhead(*arguments, "--resume")[0] == 0
     assert not list((tmp_path / "out").glob(".*.part"))
+
+
+def end_after_exchange():
+    """End this process when the names of the new and the earlier folder are exchanged."""
+    exchange = atomic._exchange
+
+    def end(*folders):
+        exchange(*folders)
+        os._exit(9)
+
+    atomic._exchange = end
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
+@pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
+def test_index_that_a_killed_run_replaced_is_not_resumed(tiny_bert, index, tmp_path, flag):
+    files = {path.name for path in index.folder.iterdir()}
+    (index.folder / "graph.usearch").write_text("of the earlier index")
+    arguments = ("index", tmp_path / "new.txt", "-m", tiny_bert, "-o", index.folder, "-q")
+    assert clearhead(*arguments, "--overwrite", hook=end_after_exchange)[0] == 9
+    assert len(Index.open(index.folder)) == 2
+    shutil.rmtree(index.folder)  # what is left is the earlier index, under the name of an interrupted run
+    assert clearhead(*arguments, flag)[0] == 0
+    assert len(Index.open(index.folder)) == 2
+    assert {path.name for path in index.folder.iterdir()} == files
 
 
 def test_convert_removes_the_temporary_file_of_a_killed_run(tmp_path):

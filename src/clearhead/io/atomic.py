@@ -1,6 +1,8 @@
 """Write files and folders atomically."""
 
 import contextlib
+import ctypes
+import errno
 import glob
 import hashlib
 import os
@@ -112,8 +114,7 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
 
     The new folder has a hidden name in the same parent. It is synced, then renamed, and replaces an existing folder. On
     an error the new folder is removed and the existing one stays. After a killed process, the next call removes its
-    hidden folder, and restores an existing folder that it had already renamed. Hold `locks.writer_lock` around the
-    block: two processes must not write the same folder.
+    hidden folder. Hold `locks.writer_lock` around the block: two processes must not write the same folder.
 
     Args:
         folder: the folder.
@@ -149,29 +150,63 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
 def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lambda folder: None) -> None:
     """Sync a complete folder to disk and rename it to `folder`, which it replaces. On an error both stay.
 
+    On Linux, the two folders exchange their names in one step. Elsewhere it takes two renames, and a process that is
+    killed between them leaves the earlier folder under a hidden name, for `restore_folder`.
+
     Args:
         part: the new folder, in the same parent.
         folder, check: as in `atomic_folder`.
     """
-    old = hidden_sibling(folder, "old")
-    try:
-        with error_path(folder):
-            for path in (*part.rglob("*"), part):
-                _sync(path)
-            if folder.exists():
-                check(folder)
-                os.rename(folder, old)
-                check(old)
+    with error_path(folder):
+        for path in (*part.rglob("*"), part):
+            _sync(path)
+        if not folder.exists():
             os.rename(part, folder)
             _sync(folder.parent)
-    except BaseException:
-        restore_folder(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+            return
+        check(folder)
+        if _exchange(part, folder):
+            replaced = part
+            try:
+                check(replaced)
+                _sync(folder.parent)
+            except BaseException:
+                _exchange(part, folder)
+                raise
+        else:
+            replaced = hidden_sibling(folder, "old")
+            os.rename(folder, replaced)
+            try:
+                check(replaced)
+                os.rename(part, folder)
+            except BaseException:
+                restore_folder(folder)
+                raise
+            _sync(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one step, and return whether the system can."""
+    if sys.platform != "linux" or (renameat2 := getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)) is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    if (number := ctypes.get_errno()) in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):  # not on this file system
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Constants of Linux, from fcntl.h and stdio.h."""
 
 
 def restore_folder(folder: Path) -> None:
-    """Restore a folder that a killed process had renamed, before it renamed the new one. Hold its lock."""
+    """Restore a folder that a killed process had renamed, before it renamed the new one. Hold its lock.
+
+    >>> import pathlib, tempfile; from clearhead.io.atomic import restore_folder
+    >>> restore_folder(pathlib.Path(tempfile.mkdtemp()) / "all")
+    """
     old = hidden_sibling(folder, "old")
     if old.exists() and not folder.exists():
         os.rename(old, folder)

@@ -135,10 +135,10 @@ def build_index(
         for tokenizing, prompt in ((encoder, "prompt"), (query_encoder, "query_prompt")):  # checks these options
             tokenizing.tokenize([""], max_length=made_by["max_length"], prompt=made_by[prompt])
         part = hidden_sibling(folder, "part")
-        if not options.resume and part.exists():
+        if part.exists() and not (options.resume and (part / PENDING).exists()):
             if not options.overwrite and (part / PENDING).exists():
                 raise _interrupted(part, folder)
-            shutil.rmtree(part)
+            shutil.rmtree(part)  # without PENDING it can be the index that a killed run had replaced
         with error_path(folder):
             part.mkdir(exist_ok=True)
         for name in (MANIFEST, PENDING, canaries.CANARIES_FILE):
