@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,6 +130,30 @@ def test_sigkill_between_folder_renames_loses_nothing(folder):
     kill_after_first("rename", folder)
     assert not folder.exists()
     check_content(folder, "old.txt")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_parent_is_synced_after_the_rename(folder, monkeypatch, exists):
+    synced, sync = [], atomic._sync
+    monkeypatch.setattr(
+        atomic, "_sync", lambda path: (sync(path), synced.append((path, (folder / "new.txt").exists())))
+    )
+    if not exists:
+        shutil.rmtree(folder)
+    with atomic_folder(folder) as part:
+        (part / "new.txt").write_text("new", encoding="utf-8")
+    assert [place.name for place, renamed in synced if not renamed] == ["new.txt", ".all.part"]
+    assert [place for place, renamed in synced if renamed] == [folder.parent]
+
+
+def test_symbolic_link_to_a_folder_stays(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    for name in ("new.txt", "newer.txt"):
+        with atomic_folder(tmp_path / "link") as part:
+            (part / name).write_text(name, encoding="utf-8")
+        assert [path.name for path in folder.iterdir()] == [name]
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "link"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")

@@ -40,6 +40,7 @@ FILES = {
     "export --to web": ("{0}/translator {1} --to web", "out"),
     "export --to ctranslate2": ("{0}/bert {1} --to ctranslate2", "out"),
     "quantize": ("{0}/bert {1}", "out"),
+    "tokenizer train": ("{0}/texts.txt --vocab-size 300 -o {1}", "out"),
     "shortlist": ("{0}/translator {0}/texts.txt {0}/texts.txt", "translator"),
     "benchmark encode": ("-m {0}/bert --rounds 1 --number 8 --json {1}.json", "out.json"),
     "benchmark encode --plot": ("-m {0}/bert --rounds 1 --number 8 --plot {1}.png", "out.png"),
@@ -52,7 +53,6 @@ FILES = {
 }
 FOLDERS = {
     "encode --engine ray": ("{0}/texts.txt -m {0}/bert --engine ray -o {1}", "out"),
-    "tokenizer train": ("{0}/texts.txt --vocab-size 300 -o {1}", "out"),
     "train": ("{0}/recipe.yaml output={1}", "out"),
     "train --resume": ("{0}/recipe.yaml output={1} --resume", "out"),
     "distill": ("{0}/distillation.yaml output={1}", "out"),
@@ -62,6 +62,7 @@ _EXPORT = "export {0}/reader {1} --to transformers"
 PREVIOUS = {
     **dict.fromkeys([name for name in FILES if name.startswith("export")], _EXPORT),
     "quantize": "quantize {0}/reader {1}",
+    "tokenizer train": "tokenizer train {0}/other.txt --vocab-size 270 -o {1}",
     "index --overwrite": "index {0}/other.txt -m {0}/bert -o {1}",
     "shortlist": "shortlist {0}/translator {0}/other.txt {0}/other.txt",
 }

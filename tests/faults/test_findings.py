@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from clearhead import Index, TextEncoder
 from clearhead.io import atomic
 from clearhead.io.atomic import atomic_folder
 from clearhead.retrieval.canaries import CANARIES_FILE
+from clearhead.retrieval.files import IndexWriter
 from clearhead.retrieval.manifest import MANIFEST, PENDING, read_manifest
 
 
@@ -118,6 +120,80 @@ def test_index_that_a_killed_run_replaced_is_not_resumed(tiny_bert, index, tmp_p
     assert {path.name for path in index.folder.iterdir()} == files
 
 
+def end_after_renames(count):
+    """End this process after the renames of a folder, on a system that cannot exchange names."""
+    rename, calls = os.rename, iter(range(1, 100))
+    atomic._exchange = lambda *folders: False
+
+    def end(*paths):
+        rename(*paths)
+        if next(calls) == count:
+            os._exit(9)
+
+    os.rename = end
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_index_is_complete_where_names_cannot_be_exchanged(tiny_bert, index, tmp_path, count):
+    arguments = ("index", tmp_path / "new.txt", "-m", tiny_bert, "-o", index.folder, "-q", "--overwrite")
+    assert clearhead(*arguments, hook=functools.partial(end_after_renames, count))[0] == 9
+    if count == 1:
+        assert f"left it as {index.folder.with_name('.index.old')}. Run it again" in refused(
+            "search", index.folder, "a"
+        )
+    assert clearhead(*arguments)[0] == 0
+    assert len(Index.open(index.folder)) == 2
+    assert not list(tmp_path.glob(".index*"))
+
+
+def test_index_behind_a_symbolic_link_is_replaced(tiny_bert, index, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(index.folder)
+    for _ in range(2):
+        arguments = ("index", tmp_path / "new.txt", "-m", tiny_bert, "-o", link, "-q", "--overwrite")
+        assert clearhead(*arguments)[0] == 0
+        assert link.is_symlink()
+        assert len(Index.open(index.folder)) == 2
+    assert not list(tmp_path.glob(".*"))
+
+
+def fail_with_io_error(path, *others):
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
+def fail_at_exchange():
+    atomic._exchange = fail_with_io_error
+
+
+def fail_to_undo(parent):
+    """Let the sync of the parent fail after the exchange, and then the exchange back."""
+    sync, exchange, calls = atomic._sync, atomic._exchange, iter(range(9))
+    atomic._sync = lambda path: fail_with_io_error(path) if path == parent else sync(path)
+    atomic._exchange = lambda *folders: fail_with_io_error(*folders) if next(calls) else exchange(*folders)
+
+
+def refuse_to_write():
+    IndexWriter.append = fail_with_io_error
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_complete_index_that_cannot_be_renamed_is_resumed_without_encoding(tiny_bert, index, tmp_path, exchanges):
+    arguments = ("index", tmp_path / "new.txt", "-m", tiny_bert, "-o", index.folder, "-q")
+
+    hook = functools.partial(fail_to_undo, index.folder.parent) if exchanges else fail_at_exchange
+    status, _, error = clearhead(*arguments, "--overwrite", hook=hook)
+    assert (status, error.count("\n")) == (1, 1)
+    if exchanges:  # the new index has its place, and nothing was deleted
+        assert len(Index.open(index.folder)) == 2
+        assert len(Index.open(index.folder.with_name(".index.part"))) == 1
+    else:
+        assert len(Index.open(index.folder)) == 1
+        shutil.rmtree(index.folder)
+        assert clearhead(*arguments, "--resume", hook=refuse_to_write)[0] == 0
+        assert len(Index.open(index.folder)) == 2
+
+
 def test_convert_removes_the_temporary_file_of_a_killed_run(tmp_path):
     torch.save({"weight": torch.ones(2)}, tmp_path / "pytorch_model.bin")
     (tmp_path / ".model.safetensors.abcdefgh.part").write_text("x")
@@ -125,13 +201,28 @@ def test_convert_removes_the_temporary_file_of_a_killed_run(tmp_path):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["model.safetensors", "pytorch_model.bin"]
 
 
-def test_tokenizer_train_continues_in_the_folder_of_a_killed_run(tmp_path):
+def end_after_first_file():
+    replace = os.replace
+
+    def end(*paths):
+        replace(*paths)
+        os._exit(9)
+
+    os.replace = end
+
+
+def test_tokenizer_train_replaces_a_whole_tokenizer_or_none(tmp_path):
     (tmp_path / "texts.txt").write_text("the old bridge\n" * 9)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".tokenizer.json.abcdefgh.part").write_text("{")
-    arguments = ("tokenizer", "train", tmp_path / "texts.txt", "-o", tmp_path / "out", "--vocab-size", 300)
-    assert clearhead(*arguments)[0] == 0
+    arguments = ("tokenizer", "train", tmp_path / "texts.txt", "-o", tmp_path / "out", "--vocab-size")
+    assert clearhead(*arguments, 300)[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("[!.]*")}
+    assert clearhead(*arguments, 270, "--max-length", 9, hook=end_after_first_file)[0] == 9
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("[!.]*")} == before
+    assert clearhead(*arguments, 270, "--max-length", 9)[0] == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+    assert not list(tmp_path.glob(".out*"))
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert "contains notes.txt; give a new or empty folder" in refused(*arguments, 300)
 
 
 @pytest.mark.parametrize("name", [None, ".out.part", ".out.part/config.json"])

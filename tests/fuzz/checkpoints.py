@@ -15,12 +15,15 @@ from fuzz.outcomes import Case, CaseRandom, Target
 
 DELETED = "deleted"
 """Stands for a key that is removed."""
-KEY_VALUES: list[Any] = [DELETED, None, "x", -1, {"x": 1}, ["x"], 2**31, 0, True, 0.5]
+KEY_VALUES: list[Any] = [
+    *(DELETED, None, "x", "", "a\nb" * 300, -1, 0, 0.5, True, 2**31, 10**400, float("nan"), float("inf")),
+    *({"x": 1}, ["x"], [[[[1]]]]),
+]
 """Values of each key in the systematic cases."""
 NAMED = ("generation_config.json", "regularize.", "the context of pair 0")
 """What an error may name in place of the folder: it is raised for a text or a batch."""
-MAX_KEYS = 60
-"""Number of keys of an object in the systematic cases: a vocabulary has thousands that are alike."""
+MAX_KEYS, MAX_INNER_KEYS = 60, 10
+"""Number of keys of a file, and of an object in it, in the systematic cases: a vocabulary has thousands that are alike."""
 _STRIDE = 999_983
 """A prime number, so that its multiples meet each case once."""
 
@@ -36,7 +39,7 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
 
 
 def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
-    """Return a case: a model folder with another value of one key at the top of a JSON file.
+    """Return a case: a model folder with another value of one key of a JSON file.
 
     The cases go through all keys of all files of all folders with each of `KEY_VALUES`; any first part is spread evenly.
     """
@@ -53,7 +56,7 @@ def make_key(originals: Path, random: CaseRandom, workspace: Path) -> Case:
     else:
         inner[key] = value
     (folder / file).write_text(json.dumps(data))
-    what = f"{name}: {file}: {'.'.join(map(str, keys))} = {value!r}"
+    what = f"{name}: {file}: {'.'.join(map(str, keys))} = {value!r:.30}"
     return Case(what, lambda: USES[_uses(originals)[name]](folder), [str(folder), *NAMED])
 
 
@@ -64,13 +67,13 @@ def num_keys(originals: Path) -> int:
 
 @functools.cache
 def _places(originals: Path) -> list[tuple[str, str, tuple[Any, ...]]]:
-    """Return the folder, file and path of each key of a JSON file, also in lists, to a depth of two."""
+    """Return the folder, file and path of each key of a JSON file, at any depth and also in lists."""
     found = []
     for name in sorted(_uses(originals)):
         for path in sorted((originals / name).rglob("*.json")):
-            places = mutations.paths(json.loads(path.read_bytes()), limit=MAX_KEYS)
+            places = mutations.paths(json.loads(path.read_bytes()), limit=MAX_KEYS, inner_limit=MAX_INNER_KEYS)
             file = str(path.relative_to(originals / name))
-            found += [(name, file, place) for place in places if len(place) < 3]
+            found += [(name, file, place) for place in places if place]
     return found
 
 

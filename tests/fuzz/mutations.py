@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,13 +26,23 @@ def nested(depth: int) -> Any:
     return value
 
 
-def paths(data: Any, prefix: tuple[Any, ...] = (), limit: int = 40) -> list[tuple[Any, ...]]:
-    """Return the keys of each value in JSON data, and of at most `limit` items of each list or mapping."""
+def paths(
+    data: Any, prefix: tuple[Any, ...] = (), limit: int = 40, inner_limit: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Return the keys of each value in JSON data.
+
+    Args:
+        data: the data.
+        prefix: keys of the data in an object around it.
+        limit: maximum number of items of the data.
+        inner_limit: maximum number of items of each object or list in it. Defaults to limit.
+    """
+    inner_limit = inner_limit or limit
     found = [prefix] if prefix else []
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for number, (key, value) in enumerate(items):
         if number < limit:
-            found += paths(value, (*prefix, key), limit)
+            found += paths(value, (*prefix, key), inner_limit)
     return found
 
 
@@ -124,11 +135,16 @@ def change_bytes(data: bytes, random: Random) -> tuple[bytes, str]:
             return random.randbytes(random.choice([1, 8, 100, 1000])), "random bytes"
 
 
-def change_file(path: Path, random: Random, others: list[Path]) -> str:
+WITH_END = ("delete", "folder", "loop", "dangling", "other", "private")
+WITHOUT_END = ("pipe", "device")
+"""Replacements of a file: the second ones are allowed as input data, which then never ends."""
+
+
+def change_file(path: Path, random: Random, others: list[Path], kinds: Sequence[str] = WITH_END + WITHOUT_END) -> str:
     """Delete a file, or replace it by something that is no such file; return a description."""
     content = path.read_bytes()
     path.unlink()
-    match random.choice(["delete", "folder", "loop", "dangling", "other", "private"]):
+    match random.choice(kinds):
         case "folder":
             path.mkdir()
             return "a folder"
@@ -138,6 +154,12 @@ def change_file(path: Path, random: Random, others: list[Path]) -> str:
         case "dangling":
             path.symlink_to("nowhere")
             return "a link to nothing"
+        case "pipe":
+            os.mkfifo(path)
+            return "a pipe"
+        case "device":
+            path.symlink_to("/dev/zero")
+            return "a device without end"
         case "other":
             other = random.choice(others)
             path.write_bytes(other.read_bytes() if other != path else content)

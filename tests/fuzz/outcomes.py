@@ -109,9 +109,9 @@ def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _message(error: ValueError | OSError) -> str:
-    """Return the message as the command line prints it, except that it may have several lines."""
+    """Return the message as the command line prints it, except that the text of a ValueError may have several lines."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return " ".join(f"{error.filename}: {error.strerror}".split()) if error.filename else error.strerror
     return str(error)
 
 

@@ -152,7 +152,7 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
 
 def _change(path: Path, random: Random) -> str:
     if random.random() < 0.05:
-        return mutations.change_file(path, random, sorted(path.parent.iterdir()))
+        return mutations.change_file(path, random, sorted(path.parent.iterdir()), mutations.WITH_END)
     data = path.read_bytes()
     if path.suffix == ".gz" and random.random() < 0.5:
         changed, what = mutations.change_bytes(gzip.decompress(data), random)

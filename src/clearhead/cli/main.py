@@ -202,6 +202,7 @@ def _wrap_standard_output() -> None:
 
 
 def _error_line(error: ValueError | OSError) -> str:
+    line = str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+        line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(line.split())  # a file name may have several lines

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Literal, cast
 
 from clearhead.data.file_formats import GZIP, check_text_format, file_extension
+from clearhead.io.reading import open_file
 
 Errors = Literal["strict", "replace"]
 
@@ -60,7 +61,7 @@ def content_hash(path: Path) -> str | None:
     """
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -96,7 +97,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     >>> with open_bytes(path) as file: file.read()
     b'one'
     """
-    with path.open("rb") as plain:
+    with open_file(path) as plain:
         first = plain.peek(_FIRST)
         if not first.startswith(GZIP):
             if path.suffix == ".gz":

@@ -117,7 +117,7 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
     hidden folder. Hold `locks.writer_lock` around the block: two processes must not write the same folder.
 
     Args:
-        folder: the folder.
+        folder: the folder, or a symbolic link to it, which stays.
         check: raises an error for an existing folder that must not be replaced. It is called directly before the rename
             and again after it, when no other process can find the folder.
 
@@ -128,18 +128,21 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "all"
     >>> with atomic_folder(folder) as part: _ = (part / "a.txt").write_text("of it")
     """
-    part, old = hidden_sibling(folder, "part"), hidden_sibling(folder, "old")
+    folder = follow_link(folder)
+    part = hidden_sibling(folder, "part")
     with error_path(folder):
         restore_folder(folder)
-        for leftover in (part, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
+    new = part.stat()
     try:
         yield part
         replace_folder(part, folder, check)
     except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
+        # after an exchange that cannot be undone, this is the name of the earlier folder
+        if part.exists() and os.path.samestat(part.stat(), new):
+            shutil.rmtree(part, ignore_errors=True)
         # the error of a full disk has no path
         if isinstance(error, OSError) and error.errno and Path(error.filename or part).is_relative_to(part):
             name = Path(error.filename or part).relative_to(part)
@@ -158,8 +161,7 @@ def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lam
         folder, check: as in `atomic_folder`.
     """
     with error_path(folder):
-        for path in (*part.rglob("*"), part):
-            _sync(path)
+        sync_folder(part)
         if not folder.exists():
             os.rename(part, folder)
             _sync(folder.parent)
@@ -186,6 +188,26 @@ def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lam
     shutil.rmtree(replaced, ignore_errors=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Sync a folder and all files below it to disk.
+
+    >>> import pathlib, tempfile; from clearhead.io.atomic import sync_folder
+    >>> sync_folder(pathlib.Path(tempfile.mkdtemp()))
+    """
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def follow_link(path: Path) -> Path:
+    """Return the target of a symbolic link, and any other path as it is.
+
+    >>> import pathlib; from clearhead.io.atomic import follow_link
+    >>> follow_link(pathlib.Path("all")).name
+    'all'
+    """
+    return path.resolve() if path.is_symlink() else path
+
+
 def _exchange(one: Path, other: Path) -> bool:
     """Exchange the names of two folders in one step, and return whether the system can."""
     if sys.platform != "linux" or (renameat2 := getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)) is None:
@@ -201,14 +223,28 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """Constants of Linux, from fcntl.h and stdio.h."""
 
 
+def is_renamed(folder: Path) -> bool:
+    """Return whether a process was killed between two renames of `replace_folder`.
+
+    >>> import pathlib; from clearhead.io.atomic import is_renamed
+    >>> is_renamed(pathlib.Path("all"))
+    False
+    """
+    return hidden_sibling(folder, "old").exists() and not folder.exists()
+
+
 def restore_folder(folder: Path) -> None:
-    """Restore a folder that a killed process had renamed, before it renamed the new one. Hold its lock.
+    """Complete two renames of `replace_folder` between or after which the process was killed. Hold the folder's lock.
+
+    Without the new folder, the earlier one gets its name back. Otherwise it is removed.
 
     >>> import pathlib, tempfile; from clearhead.io.atomic import restore_folder
     >>> restore_folder(pathlib.Path(tempfile.mkdtemp()) / "all")
     """
     old = hidden_sibling(folder, "old")
-    if old.exists() and not folder.exists():
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    elif old.exists():
         os.rename(old, folder)
 
 

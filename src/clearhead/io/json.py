@@ -8,13 +8,14 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from clearhead.io.atomic import atomic_file
+from clearhead.io.reading import read_file
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-        ValueError: the file is missing or does not contain a JSON object.
+        ValueError: the file is missing, or a pipe or a device, or does not contain a JSON object.
     """
     data = _parse_json(path)
     if not isinstance(data, dict):
@@ -99,7 +100,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def _parse_json(path: Path) -> object:
     text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = read_file(path)
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
+    try:
+        text = content.decode()
         data = json.loads(text)
         if _SURROGATE.search(text):
             json.dumps(data, ensure_ascii=False).encode()
@@ -108,8 +113,6 @@ def _parse_json(path: Path) -> object:
         raise ValueError(
             f"{path} is not valid JSON: it has half a surrogate pair (\\ud800 to \\udfff), which is not Unicode"
         ) from None
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
     except (ValueError, RecursionError) as error:  # invalid text, a number of 5,000 digits or endless nesting
         raise ValueError(f"{path} is not valid JSON: {json_error(error, text)}") from None
 

@@ -74,6 +74,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         ValueError: the file is truncated or damaged.
+        OSError: the file does not exist or cannot be read.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -81,6 +82,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
                 if not name.isprintable():
                     raise ValueError(f"{path} has a tensor with the name {name!r:.80}; expected printable characters")
             return {name: _float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
     except SafetensorError as error:
         message = " ".join(str(error).split())[:_MAX_SHOWN]  # may repeat a part of the file
         raise ValueError(f"{path} is truncated, or not a safetensors file: {message}") from None

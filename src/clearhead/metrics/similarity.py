@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
+from clearhead.io.atomic import error_path
 from clearhead.metrics.references import require_package
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
 
 def line_of_pair(path: Path, pair: int) -> int:
     """Return the line number, from 1, of the pair with an index in the result of `read_pairs`."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with error_path(path), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         rows = [(reader.line_num, row) for row in reader if row]
     header = _number(rows[0][1][2]) is None

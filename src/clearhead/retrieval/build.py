@@ -1,9 +1,11 @@
 """Build an index from a corpus, append to it, and resume after an interruption."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,12 +16,15 @@ import numpy as np
 from clearhead.corpus.encode import EncodingStats, ResumeError, changed_setting, locate_errors, run_settings
 from clearhead.data.corpus import Corpus, check_keep
 from clearhead.io.atomic import (
+    atomic_file,
     check_not_input,
     error_path,
+    follow_link,
     hidden_sibling,
     remove_leftovers,
     replace_folder,
     restore_folder,
+    sync_folder,
 )
 from clearhead.io.json import read_json
 from clearhead.io.locks import LOCK_NAME, writer_lock
@@ -123,6 +128,7 @@ def build_index(
         ValueError: the folder exists and is not replaced; a document is blank or not text, with its file and line.
     """
     check_keep(corpus.keep, RESERVED)
+    folder = follow_link(folder)
     _check_location(folder)
     check_not_input(folder, corpus.sources)
     _check_resumable(corpus, options)
@@ -153,8 +159,7 @@ def build_index(
             raise
         canaries.write(part, encoder, query_encoder, made_by)
         manifest.write(part / MANIFEST)
-        (part / PENDING).unlink(missing_ok=True)
-        replace_folder(part, folder, _check_is_index)
+        _put_in_place(part, folder)
     return stats
 
 
@@ -307,6 +312,26 @@ class _Run:
             return EncodingStats.read(manifest.settings["stats"])
         except (KeyError, TypeError):
             raise ResumeError(f"{self._folder / PENDING} is damaged; {from_scratch}") from None
+
+
+def _put_in_place(part: Path, folder: Path) -> None:
+    """Rename a complete index. If that fails, --resume can complete the run without encoding anything again."""
+    pending, new = part / PENDING, part.stat()
+    with error_path(folder):
+        sync_folder(part)  # this may take long, and a run that is killed in it can be resumed, too
+    note = pending.read_bytes() if pending.exists() else b""
+    pending.unlink(missing_ok=True)
+    try:
+        replace_folder(part, folder, _check_is_index)
+    except BaseException:
+        # after an exchange that cannot be undone, this is the name of the earlier index
+        if part.exists() and os.path.samestat(part.stat(), new):
+            if note:
+                with contextlib.suppress(OSError), atomic_file(pending) as file:
+                    file.write(note)
+            if not pending.exists():  # no documents, or a full disk
+                shutil.rmtree(part, ignore_errors=True)
+        raise
 
 
 def _checked(corpus: Corpus, start: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from clearhead._version import __version__
-from clearhead.io.atomic import hidden_sibling
+from clearhead.io.atomic import hidden_sibling, is_renamed
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 
@@ -172,6 +172,11 @@ def _no_index(folder: Path) -> IndexFolderError:
         if folder.with_name(f".{folder.name}.lock").is_file():
             with writer_lock(folder):  # raises an error that names the process that is writing
                 pass
+        if is_renamed(folder):
+            earlier = hidden_sibling(folder, "old")
+            return IndexFolderError(
+                f"a run that replaced {folder} was killed, and left it as {earlier}. Run it again, or rename it back"
+            )
         if hidden_sibling(folder, "part").is_dir():
             return IndexFolderError(
                 f"{folder} is not complete: the run that built it was interrupted. Continue it with --resume"

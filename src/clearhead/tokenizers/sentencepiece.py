@@ -10,6 +10,7 @@ from typing import Any
 
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import read_json, write_json
+from clearhead.io.reading import read_file
 from clearhead.tokenizers import special_tokens
 from clearhead.tokenizers.base import (
     MultilingualTokenizer,
@@ -115,7 +116,7 @@ class SentencePieceTokenizer(MultilingualTokenizer):
             added_tokens=special | special_tokens.added_token_ids(config),
             special_ids=frozenset(special.values()),
             schema=schema,
-            files={name: (folder / name).read_bytes() for name in names},
+            files={name: read_file(folder / name) for name in names},
             config=config,
             scheme=scheme,
         )
@@ -249,7 +250,7 @@ def _load_model(path: Path) -> Any:
         raise ValueError(f'{path.name} needs sentencepiece: pip install "clearhead[seq2seq]"')
     import sentencepiece
 
-    data = path.read_bytes()
+    data = read_file(path)
     try:
         if data:
             model = sentencepiece.SentencePieceProcessor(model_proto=data)

@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex
 from tokenizers import Tokenizer as Backend
 
+from clearhead.io.reading import read_file
 from clearhead.tokenizers import special_tokens
 
 SPACE = "▁"
@@ -123,7 +124,7 @@ def load_wordpiece(path: Path, config: dict[str, Any]) -> Backend:
         ValueError: the file is not a WordPiece vocabulary, or an option of the config is neither true nor false.
     """
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = read_file(path).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}") from None
     vocabulary = {line.rstrip("\r"): number for number, line in enumerate(lines) if line or number < len(lines) - 1}

@@ -104,12 +104,16 @@ def prepare(folder: Path) -> None:
         write(folder / name)
         uses[name] = use
 
+    heads = ("ForSequenceClassification", "ForQuestionAnswering")
     small = {"distilbert": {"n_layers": 1}, "albert": {"num_hidden_layers": 1, "num_hidden_groups": 1}}
     for family in families.FAMILIES:
         size = small.get(family, {"num_hidden_layers": 1})
         add(family, functools.partial(families.make, family, **size))
-    add("jina-bert", lambda path: jina_bert.make(path, num_hidden_layers=1))
-    heads = ("ForSequenceClassification", "ForQuestionAnswering")
+    for name, head in (("jina-bert", False), ("jina-bert-classification", True)):
+        add(name, lambda path, head=head: jina_bert.make(path, head=head, num_hidden_layers=1))
+    for family in ("bert", "modernbert"):  # one label makes a reranker
+        write = functools.partial(families.make, family, kind=heads[0], num_labels=1)
+        add(f"{family}-reranker", functools.partial(write, num_hidden_layers=1))
     for family, head in itertools.product(families.FAMILIES, heads):
         if hasattr(transformers, f"{families.NAMES[family]}{head}"):
             size = small.get(family, {"num_hidden_layers": 1})

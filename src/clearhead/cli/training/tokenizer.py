@@ -10,8 +10,8 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
-from clearhead.io.atomic import remove_leftovers
-from clearhead.io.locks import LOCK_NAME, folder_lock
+from clearhead.io.atomic import atomic_folder
+from clearhead.io.locks import LOCK_NAME, writer_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")
 
@@ -79,15 +79,16 @@ def train(
         raise ValueError(f"{output} is a file; give a folder")
     if not output.parent.is_dir():
         raise ValueError(f"{output}: the folder {output.parent} does not exist")
-    context.with_resource(folder_lock(output))
-    _prepare_folder(output)
+    context.with_resource(writer_lock(output))
+    _check_files(output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
     settings = {"min_frequency": min_frequency, "max_length": max_length}
     chosen = {name: value for name, value in settings.items() if value is not None}
     trained = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
-    trained.save(output, None)
+    with atomic_folder(output, _check_files) as part:
+        trained.save(part, None)
     samples = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
     size, ratio = trained.backend.get_vocab_size(), tokens_per_word(trained, list(chain.from_iterable(samples)))
     if as_json:
@@ -96,14 +97,12 @@ def train(
         typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {output}")
 
 
-def _prepare_folder(folder: Path) -> None:
-    """Remove the temporary files of a killed run.
+def _check_files(folder: Path) -> None:
+    """Check that a folder has at most the files of a tokenizer.
 
     Raises:
-        ValueError: the folder has other files, which would not match the new tokenizer.
+        ValueError: it has other files, which would be lost.
     """
-    for name in _FILES:
-        remove_leftovers(folder / name)
-    others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in _FILES) if folder.exists() else []
     if others:
         raise ValueError(f"{folder} contains {others[0]}; give a new or empty folder")

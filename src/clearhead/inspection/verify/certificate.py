@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clearhead.io.reading import open_file
+
 NAME = "certificate.json"
 PARITY, HEAD = "parity with transformers", "head"
 _CONSEQUENCES = {
@@ -103,6 +105,6 @@ def hashes(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.is_file() and relative != Path(NAME) and not any(part.startswith(".") for part in relative.parts):
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 result[relative.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return result

@@ -83,7 +83,7 @@ def read_metrics(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with error_path(path), path.open(encoding="utf-8", newline="") as file:
             # a line without its end was cut off, perhaps in the middle of a number
             reader = csv.DictReader(line for line in file if line.endswith("\n"))
             width = len(reader.fieldnames or ())

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from clearhead.choices import suggest
 from clearhead.io.json import json_error
+from clearhead.io.reading import open_file
 from clearhead.train.recipe.conflicts import section_conflicts
 from clearhead.train.recipe.errors import format_error
 from clearhead.train.recipe.recipe import Recipe
@@ -37,7 +38,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_file(path) as file:
+            text = file.read().decode()
     except FileNotFoundError:
         raise ValueError(f"recipe not found: {path}") from None
     except UnicodeDecodeError as error:
