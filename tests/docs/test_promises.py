@@ -39,7 +39,13 @@ PROMISE = re.compile(
             rf"\bhave {NUMBER} seconds\b|\bloses? no\b|\b(falls?|loses?) (by )?{NUMBER}",
             r"\bdoes not delay\b|\bno client can\b|\b(is|are) flat\b|\bnothing measurable\b",
             r"\bneither \w+ nor \w+ in memory\b|\bbytes of a\b",
-            rf"\b{NUMBER} ([kKMG]i?B(?!/)|bytes per)\b",
+            rf"\b{AMOUNT} ([kKMG]i?B(?!/)\b|bytes (per|a|an|for each)\b)|\bin {AMOUNT} bytes\b",
+            r"\b(is|are|stays?|remains?) constant\b|\bha(s|ve) no effect\b|\bindependent of\b|\bunaffected\b",
+            r"\bdeterministic\b|\blossless\b|\breproduces the\b|\bgive the same\b",
+            rf"\btolerance (is|of)\b|\b(deviates?|differs?) by (at most )?{NUMBER}|\b{AMOUNT} (digits|decimals)\b",
+            rf"\b({AMOUNT} times|twice) (as (large|much)|the (size|memory|weights|input))\b",
+            r"\ba (half|third|quarter) of the (size|memory)\b",
+            r"\bthe (maximum|minimum|limit)s? (is|are) \S+|\bin memory\b|\bare kept if\b",
         )
     ),
     re.IGNORECASE,
@@ -78,6 +84,10 @@ NO_PROMISE = {
     "A change in BLEU below 2 with one seed may be chance": "advice",
     "for twice the memory of the cache": "the result of the command on the page",
     "exit status 0 after 20 s": "the result of the command on the page",
+    "A few columns of the activations are ten times as large": "a property of models",
+    "BM25 counts the words of all documents in memory": "how the search works",
+    "a line without end is held in memory": "a known limit",
+    "with a student of a quarter of the size": "the result of a training run",
 }
 """Parts of sentences that match and promise nothing, and why."""
 
@@ -191,6 +201,9 @@ def test_every_row_names_a_test_or_a_benchmark():
         ("No client can delay it, of any size.", ["No client can", "of any size"]),
         ("It is closed after 10 s; less than 40 rows.", ["after 10 s", "less than 40"]),
         ("It equals the other one and does not depend on the order.", ["equals", "does not depend"]),
+        ("It takes 4 bytes a parameter, and stays constant.", ["4 bytes a", "stays constant"]),
+        ("It is deterministic, twice as large, in two bytes.", ["deterministic", "twice as large", "in two bytes"]),
+        ("It deviates by 0.1 and is independent of the batch.", ["deviates by 0.1", "independent of"]),
         ("It takes the same tokenizer.", []),
         ("See the guide.", []),
     ],

@@ -1,11 +1,14 @@
 """The limits that docs/deploy.md states are those of the server. Other tests check what happens at each limit."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
+from clearhead.generation.config import GenerationConfig
 from clearhead.serve.handlers import base
+from clearhead.serve.handlers.generation import GenerationHandler
 from clearhead.serve.handlers.view import ViewRequest
 from clearhead.serve.http import framing, request_bodies
 from clearhead.serve.server import read_api_keys
@@ -33,6 +36,12 @@ MB = 2**20
 )
 def test_page_states_the_limit(sentence):
     assert sentence in PAGE
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(100, 10 + 3 * 36), (30, 10 + 3 * 30)])
+def test_cost_of_a_generation_is_twice_the_input_plus_16(limit, expected):
+    handler = SimpleNamespace(max_new_tokens=lambda config: limit)
+    assert GenerationHandler.cost(handler, 10, GenerationConfig(beam_size=3)) == expected
 
 
 def test_a_body_over_the_limit_is_read_up_to_four_times_its_size():
