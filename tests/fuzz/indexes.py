@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from random import Random
 
+from clearhead.io.reading import read_file
 from clearhead.retrieval.manifest import MANIFEST, PENDING
 from fuzz import mutations
 from fuzz.outcomes import Case, Target
@@ -89,7 +90,7 @@ def _change(folder: Path, random: Random) -> str:
     if path.name in (MANIFEST, PENDING) or random.random() < 0.5:
         path = random.choice([folder / MANIFEST, *folder.glob(PENDING)])
         try:
-            data, what = mutations.change_value(json.loads(path.read_bytes()), random)
+            data, what = mutations.change_value(json.loads(read_file(path)), random)
         except (OSError, ValueError, RecursionError):  # an earlier change
             return "nothing"
         if isinstance(data, dict) and random.random() < 0.8:  # an attacker computes the hash again
@@ -108,7 +109,7 @@ def _change(folder: Path, random: Random) -> str:
 def _describe(folder: Path, path: Path) -> None:
     """Write the size and the hash of a file into the description of the index."""
     try:
-        data = json.loads((folder / "index.json").read_bytes())
+        data = json.loads(read_file(folder / "index.json"))
         content = path.read_bytes()
         data["files"][path.name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         del data["sha256"]

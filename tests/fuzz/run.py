@@ -1,5 +1,6 @@
 """The targets, and the loop over their cases."""
 
+import faulthandler
 import logging
 import os
 import shutil
@@ -66,6 +67,7 @@ def work(target: str, seed: int, folder: Path, limits: tuple[int, int, float], f
         events: receives ("ready",), ("begin", number, change), ("end", outcome, message) and ("done",).
     """
     be_quiet()
+    faulthandler.enable()  # shows where a process ended with a signal
     if first:
         prepare(target, folder)
     events.send(("ready",))

@@ -1,5 +1,6 @@
 """What the fuzzers found: wrong types, damaged files and messages that did not name the file."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -395,3 +396,39 @@ def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
     refused(lambda: train_with(data__train=str(empty), **with_tokenizer), empty, "no examples")
     change(tokenizer / "tokenizer_config.json", pad_token="<x>")
     refused(lambda: train_with(**with_tokenizer), tokenizer, "no pad token")
+
+
+@pytest.mark.parametrize(("head", "labels"), [("QuestionAnswering", 2), ("SequenceClassification", 1)])
+def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head, labels):
+    families.make("bert", tmp_path, f"For{head}", num_hidden_layers=1, num_labels=labels)
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text())
+    for part in data["post_processor"]["pair"]:
+        next(iter(part.values()))["type_id"] = 2
+    path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "word"),
+    [
+        (("model", "vocab", "<0x02>"), 2**31, "ids up to 2,147,483,648"),
+        (("post_processor", "special_tokens", "</s>", "ids"), [2**31], "the id 2147483648"),
+    ],
+)
+def test_ids_of_a_recipes_tokenizer_must_have_tokens(tmp_path, keys, value, word):
+    recipe = read_recipe(write_tiny(tmp_path))
+    with contextlib.suppress(StopIteration):
+        train(recipe, on_step=stop)
+    path = tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"
+    data = inner = json.loads(path.read_text())
+    for key in keys[:-1]:
+        inner = inner[key]
+    assert keys[-1] in inner
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(data))
+    refused(lambda: train(recipe, resume=True), path.parent, word)
+
+
+def stop(*_):
+    raise StopIteration

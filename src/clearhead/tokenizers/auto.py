@@ -90,6 +90,25 @@ def tokenizer_from_folder(folder: Path, tokenizer_format: TokenizerFormat) -> Te
     return tokenizer.with_language_scheme(tokenizer_format.scheme(files))
 
 
+def check_token_types(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
+    """Check that the model has an embedding for each token type of a pair.
+
+    Args:
+        tokenizer: the tokenizer.
+        folder: the folder with its files, for messages.
+        num_types: the rows of the model's token type embedding.
+
+    Raises:
+        ValueError: it does not.
+    """
+    largest = max(tokenizer.backend.encode("a", "a").type_ids, default=0)
+    if largest >= num_types:
+        raise ValueError(
+            f"{folder / 'tokenizer.json'} gives a token the type {largest}, but the model has embeddings for the types "
+            f"0 to {num_types - 1}"
+        )
+
+
 def check_vocabulary(
     tokenizer: AnyTokenizer, folder: Path, vocab_size: int, target_vocab_size: int | None = None
 ) -> AnyTokenizer:

@@ -166,7 +166,7 @@ def load_or_train_tokenizer(
     """Return the recipe's tokenizer, or train one on the training texts and save it in the run's folder."""
     section = recipe.tokenizer
     if section.path is not None:
-        return load_tokenizer(hub.resolve_model(section.path), model_type)
+        return _load_complete(hub.resolve_model(section.path), model_type)
     data = recipe.data
     records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
     output = folder / "data" / "tokenizer"
@@ -185,7 +185,21 @@ def load_or_train_tokenizer(
         with atomic_folder(output) as part:
             tokenizer.save(part, None)
             write_json(part / key_file.name, key)
-    return load_tokenizer(output, model_type)
+    return _load_complete(output, model_type)
+
+
+def _load_complete(folder: Path, model_type: str) -> TextTokenizer:
+    """Return the tokenizer in a folder if its ids are those of a new embedding.
+
+    Raises:
+        ValueError: most of the ids, or one that is added to each text, have no token.
+    """
+    tokenizer = load_tokenizer(folder, model_type)
+    assert isinstance(tokenizer, MultilingualTokenizer)
+    size, num_tokens = vocabulary_size(tokenizer), len(tokenizer.vocabulary())
+    if size > 2 * num_tokens + _MIN_VOCABULARY:
+        raise ValueError(f"{folder}: the tokenizer has {num_tokens:,} tokens, and ids up to {size - 1:,}")
+    return check_vocabulary(tokenizer, folder, size)
 
 
 def model_sizes(recipe: Recipe) -> dict[str, Any]:
