@@ -104,7 +104,9 @@ def _change(folder: Path, random: Random) -> str:
         what = _change_header(path, random)
     elif kind == "file":
         path = random.choice(files)
-        what = mutations.change_file(path, random, files)
+        # a recipe may be a pipe, as of <(command)
+        kinds = mutations.WITH_END + (() if path.name == "recipe.yaml" else mutations.WITHOUT_END)
+        what = mutations.change_file(path, random, files, kinds)
     else:
         path = random.choice(files)
         changed, what = mutations.change_bytes(path.read_bytes(), random)

@@ -409,6 +409,14 @@ def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head
     refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
 
 
+def test_blank_as_a_token_without_an_embedding_is_refused_with_the_file(bert):
+    path = bert / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["added_tokens"][2]["content"] = " "
+    path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(bert), path, "token ' ' has the id")
+
+
 @pytest.mark.parametrize(
     ("keys", "value", "word"),
     [

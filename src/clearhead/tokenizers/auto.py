@@ -136,7 +136,7 @@ def check_vocabulary(
     if isinstance(tokenizer, Tokenizer):
         for number in tokenizer.special_ids:
             (token,) = tokenizer.ids_to_tokens([number])
-            if number >= vocab_size and token not in automatic:
+            if number >= vocab_size and token not in automatic and token.strip():  # nearly all texts contain blanks
                 vocabulary.pop(token, None)
                 log.warning(
                     "%s: a text that contains %s is refused: the token has the id %d, and the model has embeddings for "
