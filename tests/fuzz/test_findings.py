@@ -409,6 +409,34 @@ def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head
     refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
 
 
+def test_sinusoids_of_another_dtype_are_compared(tmp_path):
+    folders.plain("pegasus", tmp_path)
+    name = "model.decoder.embed_positions.weight"
+    change_tensors(tmp_path / "model.safetensors", lambda tensors: tensors.update({name: tensors[name].bool()}))
+    refused(
+        lambda: load_pipeline(tmp_path),
+        tmp_path / "model.safetensors",
+        "embed_positions.weight does not hold the sinusoids",
+    )
+
+
+def test_module_in_a_folder_with_a_line_end_is_refused_in_one_line(bert):
+    TextEncoder.from_pretrained(bert).save_pretrained(bert)
+    path = bert / "modules.json"
+    data = json.loads(path.read_text())
+    data[1]["path"] = "a\nb"
+    path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(bert), path, "'a\\nb/config.json'; expected printable characters")
+
+
+def test_tokenizer_without_tokens_for_a_text_is_refused_with_the_file(bert):
+    path = bert / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["post_processor"]["single"] = []
+    path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(bert), path, "gives no tokens for a text")
+
+
 def test_blank_as_a_token_without_an_embedding_is_refused_with_the_file(bert):
     path = bert / "tokenizer.json"
     data = json.loads(path.read_text())

@@ -267,5 +267,5 @@ def _check_sinusoids(model: Seq2Seq, tensors: Mapping[str, Tensor], source: str)
     """Refuse positions in a file that differ from the computed ones, which would replace them."""
     for name, pe in _sinusoids(model).items():
         stored = tensors.get(name)
-        if stored is not None and (stored.shape != pe.shape or not torch.allclose(stored, pe, atol=2e-3)):
+        if stored is not None and (stored.shape != pe.shape or not torch.allclose(stored.float(), pe, atol=2e-3)):
             raise ValueError(f"{source}: tensor {name} does not hold the sinusoids that this family computes")

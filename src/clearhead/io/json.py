@@ -83,8 +83,10 @@ def path_inside(source: Path, name: str) -> Path:
         name: the path in it, relative to its folder.
 
     Raises:
-        ValueError: the path, or the target of a link, is outside the folder.
+        ValueError: the path, or the target of a link, is outside the folder, or has characters such as a line end.
     """
+    if not name.isprintable():
+        raise ValueError(f"{source} names the file {name!r:.200}; expected printable characters")
     if not _is_inside(source.parent, name):
         raise ValueError(
             f"{source} names the file {name!r}, which is outside the model's folder. Copy the file into the folder "

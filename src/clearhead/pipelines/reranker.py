@@ -19,7 +19,7 @@ from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
 from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.runtime.int8.files import int8_file
-from clearhead.runtime.packed_batch import packed_batches
+from clearhead.runtime.packed_batch import check_not_empty, packed_batches
 from clearhead.runtime.streaming import WINDOW_TEXTS, prefetch
 from clearhead.tokenizers.auto import check_token_types, check_vocabulary
 from clearhead.tokenizers.base import PairTokens, check_not_blank, iterate_texts
@@ -270,6 +270,7 @@ class Reranker(Pipeline[EncoderClassifier]):
             return self.tokenizer.decode(tokens[index].ids)
 
         self.inference_model.eval()
+        check_not_empty(tokens)
         with error_context(text=decode, model=self.name, precision=self.precision.name):
             for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
                 token_types = batch.pack_values(types) if self._use_token_types else None

@@ -16,7 +16,7 @@ from clearhead.io import hub
 from clearhead.models.heads import EncoderClassifier
 from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, warn_truncated
 from clearhead.runtime.int8.files import int8_file
-from clearhead.runtime.packed_batch import packed_batches
+from clearhead.runtime.packed_batch import check_not_empty, packed_batches
 from clearhead.runtime.streaming import WINDOW_TEXTS, chunked, prefetch
 from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import Tokens, as_texts
@@ -205,6 +205,7 @@ class TextClassifier(Pipeline[EncoderClassifier]):
         """Return the probabilities (n, number of labels) of texts."""
         rows = torch.empty(len(tokens), len(self.labels))
         self.inference_model.eval()
+        check_not_empty(tokens)
         for batch in packed_batches(tokens, batch_tokens, self.model.encoder.config, self.device):
             with torch.inference_mode():
                 hidden, keep = batch.unpack(self.inference_model.encoder(batch.ids, batch.mask))

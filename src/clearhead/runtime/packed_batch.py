@@ -107,6 +107,16 @@ def packed_batches(
         yield PackedBatch(indices, lengths, row, masks.packed(lengths + padding))
 
 
+def check_not_empty(tokens: Sequence[Tokens]) -> None:
+    """Check that each text has a token, for a model that cannot compute a result without one.
+
+    Raises:
+        ValueError: a text has none.
+    """
+    if not all(text.ids for text in tokens):
+        raise ValueError("a text has no tokens: the model's tokenizer adds none, and knows no part of the text")
+
+
 def hidden_states(
     encoder: nn.Module,
     tokens: Sequence[Tokens],

@@ -90,6 +90,10 @@ def tokenizer_from_folder(folder: Path, tokenizer_format: TokenizerFormat) -> Te
     return tokenizer.with_language_scheme(tokenizer_format.scheme(files))
 
 
+_COMMON = "the 1 a"
+"""A text of which any tokenizer has a token, or the one for unknown words."""
+
+
 def check_token_types(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
     """Check that the model has an embedding for each token type of a pair.
 
@@ -130,6 +134,8 @@ def check_vocabulary(
     file_name = next((name for name in _VOCABULARIES if (folder / name).is_file()), "tokenizer_config.json")
     added = special_tokens.added_token_ids(tokenizer.config)
     automatic_ids = tokenizer.encode([""])[0].ids
+    if not tokenizer.encode([_COMMON])[0].ids:
+        raise ValueError(f"{folder / file_name}: the tokenizer gives no tokens for a text, such as {_COMMON!r}")
     # a tokenizer.json defines the ids of these tokens a second time
     automatic = dict(zip(tokenizer.ids_to_tokens(automatic_ids), automatic_ids, strict=True))
     vocabulary = dict(tokenizer.vocabulary())
