@@ -94,15 +94,10 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
 
 
 def _named(path: Path) -> Iterator[str]:
-    """Yield the files and keys that an error names if it is found after the recipe was read."""
+    """Yield the recipe and the files in it, one of which an error names."""
     import yaml
 
-    from clearhead.train.recipe.recipe import Recipe
-
-    yield from (path.name, "^model: ", "^data: ")  # the recipe itself may be in the folder of the run
-    for section, field in Recipe.model_fields.items():
-        for key in getattr(field.annotation, "model_fields", ()):
-            yield from (f"{section}.{key}", *([key] if "_" in key else []))
+    yield path.name
     with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
         data = yaml.safe_load(path.read_bytes())
         for place in mutations.paths(data):
@@ -130,6 +125,7 @@ def _set_key(recipe: object, random: Random) -> tuple[object, str]:
 def _train(path: Path) -> None:
     import os
 
+    from clearhead.cli.training.train import recipe_error_context
     from clearhead.train.recipe.load import read_recipe
     from clearhead.train.trainer import train
 
@@ -139,7 +135,8 @@ def _train(path: Path) -> None:
     before = Path.cwd()
     os.chdir(path.parent)  # relative outputs are in the workspace
     try:
-        train(read_recipe(path), on_step=stop)
+        with recipe_error_context(str(path)):
+            train(read_recipe(path), on_step=stop)
     except FirstStepError:
         pass
     finally:

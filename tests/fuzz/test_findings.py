@@ -407,6 +407,15 @@ def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head
         next(iter(part.values()))["type_id"] = 2
     path.write_text(json.dumps(data))
     refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
+    data["post_processor"]["pair"] = []
+    path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(tmp_path), path, "gives no tokens for a pair")
+
+
+def test_number_in_place_of_a_switch_of_wordpiece_is_refused(bert):
+    (bert / "tokenizer.json").unlink(missing_ok=True)
+    change(bert / "tokenizer_config.json", strip_accents=1)
+    refused(lambda: load_pipeline(bert), "strip_accents=1; expected true or false")
 
 
 def test_sinusoids_of_another_dtype_are_compared(tmp_path):

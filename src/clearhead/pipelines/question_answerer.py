@@ -20,7 +20,7 @@ from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import packed_batches
 from clearhead.runtime.progress import token_progress
-from clearhead.tokenizers.auto import check_token_types, check_vocabulary
+from clearhead.tokenizers.auto import check_pairs, check_vocabulary
 from clearhead.tokenizers.base import Tokens
 from clearhead.tokenizers.question_context import PairWindow, pair_windows
 from clearhead.tokenizers.tokenizer import Tokenizer
@@ -111,8 +111,7 @@ class QuestionAnswerer(Pipeline[SpanClassifier], BaseQuestionAnswerer):
         """Load an encoder with a span head from a local folder; arguments and errors as in `from_pretrained`."""
         model, family = checkpoints.load_span_classifier(folder)
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
-        if model.encoder.config.num_token_types > 1 and tokenizer.has_token_types:
-            check_token_types(tokenizer, folder, model.encoder.config.num_token_types)
+        check_pairs(tokenizer, folder, model.encoder.config.num_token_types)
         with error_context(model=str(folder)):
             reader = cls(model, tokenizer, family, precision=precision, device=device, int8_weights=int8_file(folder))
         check_room(folder, tokenizer, reader.max_length, texts=2)

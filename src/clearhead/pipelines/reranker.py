@@ -21,7 +21,7 @@ from clearhead.pipelines.base import Pipeline, check_room, prepare_inference, wa
 from clearhead.runtime.int8.files import int8_file
 from clearhead.runtime.packed_batch import check_not_empty, packed_batches
 from clearhead.runtime.streaming import WINDOW_TEXTS, prefetch
-from clearhead.tokenizers.auto import check_token_types, check_vocabulary
+from clearhead.tokenizers.auto import check_pairs, check_vocabulary
 from clearhead.tokenizers.base import PairTokens, check_not_blank, iterate_texts
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -116,8 +116,7 @@ class Reranker(Pipeline[EncoderClassifier]):
         model, family = checkpoints.load_classifier(folder)
         settings = sentence_transformers.read_cross_encoder_settings(folder, len(model.head_config.labels))
         tokenizer = check_vocabulary(Tokenizer.from_folder(folder), folder, model.encoder.config.vocab_size)
-        if model.encoder.config.num_token_types > 1 and tokenizer.has_token_types:
-            check_token_types(tokenizer, folder, model.encoder.config.num_token_types)
+        check_pairs(tokenizer, folder, model.encoder.config.num_token_types)
         with error_context(model=str(name)):
             reranker = cls(
                 model, tokenizer, family, settings, precision=precision, device=device, int8_weights=int8_file(folder)

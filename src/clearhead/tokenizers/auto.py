@@ -94,19 +94,22 @@ _COMMON = "the 1 a"
 """A text of which any tokenizer has a token, or the one for unknown words."""
 
 
-def check_token_types(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
-    """Check that the model has an embedding for each token type of a pair.
+def check_pairs(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
+    """Check that the tokenizer of a model of pairs has tokens for a pair, and the model an embedding for each type.
 
     Args:
         tokenizer: the tokenizer.
         folder: the folder with its files, for messages.
-        num_types: the rows of the model's token type embedding.
+        num_types: the rows of the model's token type embedding; 0 for none.
 
     Raises:
         ValueError: it does not.
     """
-    largest = max(tokenizer.backend.encode("a", "a").type_ids, default=0)
-    if largest >= num_types:
+    pair = tokenizer.backend.encode(_COMMON, _COMMON)
+    if not pair.ids:
+        raise ValueError(f"{folder / 'tokenizer.json'}: the tokenizer gives no tokens for a pair of texts")
+    largest = max(pair.type_ids)
+    if num_types > 1 and tokenizer.has_token_types and largest >= num_types:
         raise ValueError(
             f"{folder / 'tokenizer.json'} gives a token the type {largest}, but the model has embeddings for the types "
             f"0 to {num_types - 1}"

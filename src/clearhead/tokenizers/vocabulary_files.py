@@ -136,7 +136,7 @@ def load_wordpiece(path: Path, config: dict[str, Any]) -> Backend:
     switches = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
     for key, default in switches.items():
         switches[key] = config.get(key, default)
-        if switches[key] not in (True, False, None):
+        if not isinstance(switches[key], bool | None):
             raise ValueError(
                 f"tokenizer_config.json next to {path} has {key}={switches[key]!r}; expected true or false"
             )

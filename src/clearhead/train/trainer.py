@@ -35,7 +35,7 @@ from clearhead.train.loop.metrics_logger import MetricsLogger
 from clearhead.train.loop.resume import RECIPE_FILE, VERSIONS_FILE, SavedRun, check_folder
 from clearhead.train.loop.signals import stop_on_signals
 from clearhead.train.memory import describe_model
-from clearhead.train.recipe.errors import named
+from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.load import flatten
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import prepare_model
@@ -189,7 +189,7 @@ def _prepare_inputs(recipe: Recipe, processes: ProcessGroup) -> _Inputs:
 def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
     metrics, monitor = ("loss", *task.metrics), recipe.validation.monitor
     if monitor not in metrics:
-        raise ValueError(f"validation.monitor is {monitor!r}, which is not computed{suggest(monitor, metrics)}")
+        raise RecipeError(f"validation.monitor is {monitor!r}, which is not computed{suggest(monitor, metrics)}")
 
 
 def load_teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:

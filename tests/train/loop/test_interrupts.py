@@ -126,7 +126,8 @@ def _three(folder):
 def test_nan_loss_is_reported(folder, whole):
     status, log, run = ended(folder, "poisoned", hook=partial(forks.nan_loss_at_batch, 15))
     assert status == 1
-    assert log[-1].startswith("clearhead: error: the loss is nan at step 8, batch 15, with examples ")
+    recipe = folder / "poisoned.yaml"
+    assert log[-1].startswith(f"clearhead: error: {recipe}: the loss is nan at step 8, batch 15, with examples ")
     assert "optimizer.learning_rate" in log[-1]
     assert [line for line in log if not line.startswith("clearhead: ")] == []
     assert step_of(run) == 6
@@ -141,7 +142,8 @@ def test_diverged_weights_are_not_saved(folder):
         folder, "wild", optimizer__learning_rate=1e30, optimizer__warmup_steps=0, validation__every=1
     )
     assert status == 1
-    assert log[-1].startswith("clearhead: error: the ") or log[-1].startswith("clearhead: error: weights")
+    start = f"clearhead: error: {folder / 'wild.yaml'}: "
+    assert log[-1].startswith((f"{start}the ", f"{start}weights"))
     assert "at step " in log[-1]
     for path in (run / "checkpoints").glob("step-*"):
         assert is_finite(load_file(path).values())

@@ -103,16 +103,17 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
 
 @contextmanager
 def recipe_error_context(path: str) -> Iterator[None]:
-    """Add the file of the recipe to a `RecipeError` or `MemoryLimitError`.
+    """Add the file of the recipe to a `RecipeError`, `DivergedError` or `MemoryLimitError`.
 
     Raises:
         ValueError: the block raised one of them.
     """
+    from clearhead.train.loop.lightning_module import DivergedError
     from clearhead.train.recipe.errors import RecipeError
 
     try:
         yield
-    except (RecipeError, MemoryLimitError) as error:
+    except (RecipeError, DivergedError, MemoryLimitError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 

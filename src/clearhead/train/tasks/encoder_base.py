@@ -13,6 +13,7 @@ from clearhead.data.records import Records, Row
 from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import RecipeBase
 from clearhead.train.regularizers.augmentation import Ids, augment
@@ -49,7 +50,10 @@ class EncoderTask(Task[M]):
     def tokenize(self, rows: Sequence[Row], field: str) -> list[list[int]]:
         """Return the token ids of a field; a blank text has none."""
         texts = [row.values[field] for row in rows]
-        encodings = self.tokenizer.encode(texts, self.max_length())
+        max_length = self.max_length()
+        with named("data.max_length or model.max_len"):
+            self.tokenizer.encode([""], max_length)
+        encodings = self.tokenizer.encode(texts, max_length)
         self.num_truncated += sum(encoding.truncated for encoding in encodings)
         return [encoding.ids if text.strip() else [] for encoding, text in zip(encodings, texts, strict=True)]
 

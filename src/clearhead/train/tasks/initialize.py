@@ -27,7 +27,7 @@ from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
 from clearhead.train.memory import check_depth, check_size
-from clearhead.train.recipe.errors import named
+from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers import config_changes
 
@@ -211,13 +211,13 @@ def get_family(name: str, families: Mapping[str, F]) -> F:
     """Return the model family of an architecture.
 
     Raises:
-        ValueError: the task has no such architecture.
+        RecipeError: the task has no such architecture.
     """
     if name not in families:
         if name in checkpoints.ENCODER_FAMILIES or name in checkpoints.SEQ2SEQ_FAMILIES:  # no misspelled bart
             available = ", ".join(families)
-            raise ValueError(f"model.architecture is {name!r}, which this task cannot train; available: {available}")
-        raise ValueError(f"model.architecture is {name!r}{suggest(name, list(families))}")
+            raise RecipeError(f"model.architecture is {name!r}, which this task cannot train; available: {available}")
+        raise RecipeError(f"model.architecture is {name!r}{suggest(name, list(families))}")
     return families[name]
 
 

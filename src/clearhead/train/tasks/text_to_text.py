@@ -19,7 +19,7 @@ from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.tokenizers.base import TextTokenizer
-from clearhead.train.recipe.errors import RecipeError
+from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Count, Files, Section
 from clearhead.train.regularizers.augmentation import Ids, augment
@@ -260,7 +260,8 @@ def _generation_config(recipe: Recipe, model: Seq2Seq) -> GenerationConfig:
         config = replace(config, length_penalty=objective.length_penalty)
     if config.max_length is None and config.max_new_tokens is None:
         # without a limit transformers stops after 20 tokens
-        config = replace(config, max_length=config.max_target_length(1, model.config.max_len))
+        with named("model.max_len"):
+            config = replace(config, max_length=config.max_target_length(1, model.config.max_len))
     return config
 
 
