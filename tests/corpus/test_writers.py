@@ -146,6 +146,19 @@ def test_the_parent_is_synced_after_the_rename(folder, monkeypatch, exists):
     assert [place for place, renamed in synced if renamed] == [folder.parent]
 
 
+def test_folder_that_the_block_made_again_is_removed_after_an_error(folder, monkeypatch):
+    def fail(*places):
+        raise OSError("stop")
+
+    monkeypatch.setattr(atomic, "_exchange", fail)
+    with pytest.raises(OSError, match="stop"), atomic_folder(folder) as part:
+        part.rename(folder.parent / "other")  # so that the new folder has another number
+        part.mkdir()
+        (part / "new.txt").write_text("new", encoding="utf-8")
+    (folder.parent / "other").rmdir()
+    assert [path.name for path in folder.parent.iterdir()] == ["all"]
+
+
 def test_symbolic_link_to_a_folder_stays(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     for name in ("new.txt", "newer.txt"):

@@ -135,13 +135,14 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
         shutil.rmtree(part, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
-    new = part.stat()
+    new = None
     try:
         yield part
+        new = part.stat()  # of what the block left: some libraries make the folder again
         replace_folder(part, folder, check)
     except BaseException as error:
         # after an exchange that cannot be undone, this is the name of the earlier folder
-        if part.exists() and os.path.samestat(part.stat(), new):
+        if new is None or (part.exists() and os.path.samestat(part.stat(), new)):
             shutil.rmtree(part, ignore_errors=True)
         # the error of a full disk has no path
         if isinstance(error, OSError) and error.errno and Path(error.filename or part).is_relative_to(part):
