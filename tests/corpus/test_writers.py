@@ -148,10 +148,10 @@ def test_the_parent_is_synced_after_the_rename(folder, monkeypatch, exists):
 
 def test_folder_that_the_block_made_again_is_removed_after_an_error(folder, monkeypatch):
     def fail(*places):
-        raise OSError("stop")
+        raise ValueError("stop")
 
     monkeypatch.setattr(atomic, "_exchange", fail)
-    with pytest.raises(OSError, match="stop"), atomic_folder(folder) as part:
+    with pytest.raises(ValueError, match="stop"), atomic_folder(folder) as part:
         part.rename(folder.parent / "other")  # so that the new folder has another number
         part.mkdir()
         (part / "new.txt").write_text("new", encoding="utf-8")
