@@ -53,6 +53,30 @@ def test_inputs_are_not_overwritten(models, tmp_path, name):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        ("view hello -m {0}/bert -o {1}", "bert/model.safetensors"),
+        ("verify {0}/bert -o {1}", "bert/config.json"),
+        ("translate a.txt -m {0}/marian -o {1}", "marian/vocab.json"),
+        ("classify a.txt -m {0}/classifier -o {1}", "classifier/config.json"),
+        ("encode a.txt -m {0}/bert -o {1}", "index/documents.jsonl"),
+    ],
+)
+def test_files_of_models_and_indexes_are_not_overwritten(models, tmp_path, arguments, output):
+    (tmp_path / "a.txt").write_text("hello world\n")
+    (tmp_path / "index").mkdir()
+    for name in ("index.json", "documents.jsonl"):
+        (tmp_path / "index" / name).write_text("{}\n")
+    path = tmp_path / output if "index" in output else models / output
+    before = path.read_bytes()
+    error = refused(*arguments.format(models, path).split(), cwd=tmp_path)
+    assert error == (
+        f"clearhead: error: {path} is part of a model or an index and would be overwritten; give another output\n"
+    )
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         "translate hello -m {0}/marian -o {1}",

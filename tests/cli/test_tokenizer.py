@@ -84,3 +84,23 @@ def test_tokenizer_train_errors(tmp_path):
     ]:
         assert message in refused("tokenizer", "train", *arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_output_may_be_the_working_directory(tmp_path):
+    sources, folder = files(tmp_path), tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    train = ["tokenizer", "train", *sources, "--output", ".", "--vocab-size"]
+    for size in (400, 410):  # a new tokenizer, and one in place of it
+        assert clearhead(*train, size, cwd=folder)[0] == 0
+        assert Tokenizer.from_folder(folder).backend.get_vocab_size() == size
+    (folder / ".tokenizer.json.abcdefgh.part").write_text("of a killed run")
+    assert clearhead(*train[:-2], folder, "--vocab-size", 400)[0] == 0
+    assert {path.name for path in folder.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_links_in_a_circle_are_refused_in_one_line(tmp_path):
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    error = refused("tokenizer", "train", *files(tmp_path), "-o", tmp_path / "one", "--vocab-size", 300)
+    assert error == f"clearhead: error: {tmp_path / 'one'}: Too many levels of symbolic links\n"

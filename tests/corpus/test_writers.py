@@ -150,11 +150,13 @@ def test_folder_that_the_block_made_again_is_removed_after_an_error(folder, monk
     def fail(*places):
         raise ValueError("stop")
 
-    monkeypatch.setattr(atomic, "_exchange", fail)
-    with pytest.raises(ValueError, match="stop"), atomic_folder(folder) as part:
+    def make_again(part):
         part.rename(folder.parent / "other")  # so that the new folder has another number
         part.mkdir()
-        (part / "new.txt").write_text("new", encoding="utf-8")
+
+    monkeypatch.setattr(atomic, "_exchange", fail)
+    with pytest.raises(ValueError, match="stop"), atomic_folder(folder) as part:
+        make_again(part)
     (folder.parent / "other").rmdir()
     assert [path.name for path in folder.parent.iterdir()] == ["all"]
 

@@ -1,12 +1,10 @@
 """What the fuzzers found: wrong types, damaged files and messages that did not name the file."""
 
-import contextlib
 import json
 import os
 import shutil
 import struct
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -128,17 +126,6 @@ def test_messages_do_not_repeat_a_long_header(bert):
     refused(opened(bert), "model.safetensors", "not a safetensors file")
 
 
-def test_tokenizers_that_would_panic(bert):
-    before = (bert / "tokenizer.json").read_text()
-    change(bert / "tokenizer.json", "post_processor", special_tokens={})
-    refused(opened(bert), "tokenizer.json", "post_processor", "[CLS]")
-    (bert / "tokenizer.json").write_text(before)
-    change(bert / "tokenizer.json", "model", vocab={"a": 0, "[CLS]": 2, "[SEP]": 3})
-    data = json.loads((bert / "tokenizer.json").read_text())
-    (bert / "tokenizer.json").write_text(json.dumps(data | {"added_tokens": []}))
-    refused(opened(bert), "tokenizer.json", "not a usable tokenizer")
-
-
 def test_merges_of_another_vocabulary(tmp_path):
     folders.bart(tmp_path)
     for name in ("tokenizer.json",):
@@ -153,17 +140,6 @@ def test_half_surrogates_in_json(bert, tmp_path):
     refused(opened(bert), "tokenizer_config.json", "surrogate")
     (tmp_path / "a.json").write_text(json.dumps({"bridge": "🌉"}))
     assert read_json(tmp_path / "a.json") == {"bridge": "🌉"}
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_empty_texts_without_special_tokens(bert, pooling):
-    data = json.loads((bert / "tokenizer.json").read_text())
-    (bert / "tokenizer.json").write_text(json.dumps(data | {"post_processor": None}))
-    encoder = TextEncoder.from_pretrained(bert, precision="float32", device="cpu")
-    assert not encoder.encode(["", ""], pooling=pooling).any()
-    np.testing.assert_array_equal(
-        encoder.encode(["", "hello"], pooling=pooling)[0], encoder.encode("", pooling=pooling)
-    )
 
 
 def test_models_without_room_for_a_text(bert, tmp_path):
@@ -398,26 +374,6 @@ def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
     refused(lambda: train_with(**with_tokenizer), tokenizer, "no pad token")
 
 
-@pytest.mark.parametrize(("head", "labels"), [("QuestionAnswering", 2), ("SequenceClassification", 1)])
-def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head, labels):
-    families.make("bert", tmp_path, f"For{head}", num_hidden_layers=1, num_labels=labels)
-    path = tmp_path / "tokenizer.json"
-    data = json.loads(path.read_text())
-    for part in data["post_processor"]["pair"]:
-        next(iter(part.values()))["type_id"] = 2
-    path.write_text(json.dumps(data))
-    refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
-    data["post_processor"]["pair"] = []
-    path.write_text(json.dumps(data))
-    refused(lambda: load_pipeline(tmp_path), path, "gives no tokens for a pair")
-
-
-def test_number_in_place_of_a_switch_of_wordpiece_is_refused(bert):
-    (bert / "tokenizer.json").unlink(missing_ok=True)
-    change(bert / "tokenizer_config.json", strip_accents=1)
-    refused(lambda: load_pipeline(bert), "strip_accents=1; expected true or false")
-
-
 def test_sinusoids_of_another_dtype_are_compared(tmp_path):
     folders.plain("pegasus", tmp_path)
     name = "model.decoder.embed_positions.weight"
@@ -436,44 +392,3 @@ def test_module_in_a_folder_with_a_line_end_is_refused_in_one_line(bert):
     data[1]["path"] = "a\nb"
     path.write_text(json.dumps(data))
     refused(lambda: load_pipeline(bert), path, "'a\\nb/config.json'; expected printable characters")
-
-
-def test_tokenizer_without_tokens_for_a_text_is_refused_with_the_file(bert):
-    path = bert / "tokenizer.json"
-    data = json.loads(path.read_text())
-    data["post_processor"]["single"] = []
-    path.write_text(json.dumps(data))
-    refused(lambda: load_pipeline(bert), path, "gives no tokens for a text")
-
-
-def test_blank_as_a_token_without_an_embedding_is_refused_with_the_file(bert):
-    path = bert / "tokenizer.json"
-    data = json.loads(path.read_text())
-    data["added_tokens"][2]["content"] = " "
-    path.write_text(json.dumps(data))
-    refused(lambda: load_pipeline(bert), path, "token ' ' has the id")
-
-
-@pytest.mark.parametrize(
-    ("keys", "value", "word"),
-    [
-        (("model", "vocab", "<0x02>"), 2**31, "ids up to 2,147,483,648"),
-        (("post_processor", "special_tokens", "</s>", "ids"), [2**31], "the id 2147483648"),
-    ],
-)
-def test_ids_of_a_recipes_tokenizer_must_have_tokens(tmp_path, keys, value, word):
-    recipe = read_recipe(write_tiny(tmp_path))
-    with contextlib.suppress(StopIteration):
-        train(recipe, on_step=stop)
-    path = tmp_path / "run" / "data" / "tokenizer" / "tokenizer.json"
-    data = inner = json.loads(path.read_text())
-    for key in keys[:-1]:
-        inner = inner[key]
-    assert keys[-1] in inner
-    inner[keys[-1]] = value
-    path.write_text(json.dumps(data))
-    refused(lambda: train(recipe, resume=True), path.parent, word)
-
-
-def stop(*_):
-    raise StopIteration

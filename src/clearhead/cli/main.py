@@ -205,4 +205,4 @@ def _error_line(error: ValueError | OSError) -> str:
     line = str(error)
     if isinstance(error, OSError) and error.strerror:
         line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(line.split())  # a file name may have several lines
+    return " ".join(part.strip() for part in line.splitlines())  # a file name may have several lines

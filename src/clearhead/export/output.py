@@ -8,7 +8,7 @@ from typing import Any
 
 from clearhead._version import __version__
 from clearhead.io import hub
-from clearhead.io.atomic import atomic_folder
+from clearhead.io.atomic import atomic_folder, follow_link
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 from clearhead.runtime.onnx import MANIFEST
@@ -49,7 +49,7 @@ def export_folder(model: str | Path, folder: str | Path, to: str) -> Iterator[tu
         ValueError: the folder holds other files, or the model would be overwritten.
         OSError: the folder cannot be written.
     """
-    source, output = hub.resolve_model(model).resolve(), Path(folder).expanduser().resolve()
+    source, output = hub.resolve_model(model).resolve(), follow_link(Path(folder).expanduser()).resolve()
     _check_folder(source, output, folder)  # before the lock, which needs a writable folder
     with writer_lock(output):
         _check_files(output, folder)

@@ -7,6 +7,7 @@ import glob
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +70,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
-    """Check that an output is not one of the inputs.
+    """Check that an output is not one of the inputs, or a file of a model or an index.
 
     Args:
         output: the file.
@@ -83,6 +84,18 @@ def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
     """
     if any(source not in (None, "-") and _is_same(output, source) for source in inputs):
         raise ValueError(f"{output} is also an input and would be overwritten; give another output")
+    is_own = output.name in _MODEL_NAMES or output.suffix in _MODEL_SUFFIXES
+    for name in ("config.json", "index.json"):
+        if is_own and output.is_file() and (output.parent / name).is_file():
+            raise ValueError(f"{output} is part of a model or an index and would be overwritten; give another output")
+
+
+_MODEL_NAMES = {
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "modules.json", "index.json", "documents.jsonl", "training.json"),
+}
+_MODEL_SUFFIXES = {".safetensors", ".bin", ".spm", ".model", ".usearch", ".float32", ".bfloat16", ".int8"}
+"""Files of models and indexes, next to their config.json or index.json."""
 
 
 def _is_same(path: Path, other: Any) -> bool:
@@ -168,6 +181,7 @@ def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lam
             _sync(folder.parent)
             return
         check(folder)
+        os.chmod(part, stat.S_IMODE(folder.stat().st_mode))
         if _exchange(part, folder):
             replaced = part
             try:
@@ -202,11 +216,17 @@ def sync_folder(folder: Path) -> None:
 def follow_link(path: Path) -> Path:
     """Return the target of a symbolic link, and any other path as it is.
 
+    Raises:
+        OSError: the link leads to itself.
+
     >>> import pathlib; from clearhead.io.atomic import follow_link
     >>> follow_link(pathlib.Path("all")).name
     'all'
     """
-    return path.resolve() if path.is_symlink() else path
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError):  # links in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from clearhead.io.reading import read_file
+from clearhead.io.reading import open_file
 from clearhead.runtime.process import tune_process
 from clearhead.serve.app import create_app
 from clearhead.serve.application_state import ApplicationState
@@ -35,7 +35,12 @@ def read_api_keys(path: Path) -> list[str]:
     Raises:
         ValueError: the file has no key, or a key of fewer than 16 characters.
     """
-    lines = [line.strip() for line in read_file(path).decode().splitlines()]
+    with open_file(path) as file:  # may be a pipe
+        content = file.read()
+    try:
+        lines = [line.strip() for line in content.decode().splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from None
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ValueError(f"{path} contains no API key; write one per line")

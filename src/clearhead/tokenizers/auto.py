@@ -90,8 +90,12 @@ def tokenizer_from_folder(folder: Path, tokenizer_format: TokenizerFormat) -> Te
     return tokenizer.with_language_scheme(tokenizer_format.scheme(files))
 
 
-_COMMON = "the 1 a"
-"""A text of which any tokenizer has a token, or the one for unknown words."""
+_SAMPLED_TOKENS = 100
+
+
+def _sample(tokenizer: Tokenizer) -> str:
+    """Return a text of which the tokenizer has tokens, in any script."""
+    return str(tokenizer.backend.decode([*range(_SAMPLED_TOKENS)], skip_special_tokens=False))
 
 
 def check_pairs(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
@@ -105,7 +109,8 @@ def check_pairs(tokenizer: Tokenizer, folder: Path, num_types: int) -> None:
     Raises:
         ValueError: it does not.
     """
-    pair = tokenizer.backend.encode(_COMMON, _COMMON)
+    sample = _sample(tokenizer)
+    pair = tokenizer.backend.encode(sample, sample)
     if not pair.ids:
         raise ValueError(f"{folder / 'tokenizer.json'}: the tokenizer gives no tokens for a pair of texts")
     largest = max(pair.type_ids)
@@ -137,8 +142,8 @@ def check_vocabulary(
     file_name = next((name for name in _VOCABULARIES if (folder / name).is_file()), "tokenizer_config.json")
     added = special_tokens.added_token_ids(tokenizer.config)
     automatic_ids = tokenizer.encode([""])[0].ids
-    if not tokenizer.encode([_COMMON])[0].ids:
-        raise ValueError(f"{folder / file_name}: the tokenizer gives no tokens for a text, such as {_COMMON!r}")
+    if isinstance(tokenizer, Tokenizer) and not tokenizer.backend.encode(_sample(tokenizer)).ids:
+        raise ValueError(f"{folder / file_name}: the tokenizer gives no tokens for a text of its own tokens")
     # a tokenizer.json defines the ids of these tokens a second time
     automatic = dict(zip(tokenizer.ids_to_tokens(automatic_ids), automatic_ids, strict=True))
     vocabulary = dict(tokenizer.vocabulary())
@@ -158,8 +163,8 @@ def check_vocabulary(
         if ids and ids[token] >= size:
             source = "tokenizer_config.json" if added.get(token) == ids[token] else name
             raise ValueError(
-                f"{folder / source}: token {token!r} has the id {ids[token]}, but the model has embeddings for the ids "
-                f"0 to {size - 1}; use the tokenizer that the model was trained with"
+                f"{folder / source}: token {token!r:.80} has the id {ids[token]}, but the model has embeddings for the "
+                f"ids 0 to {size - 1}; use the tokenizer that the model was trained with"
             )
 
     check(vocabulary, vocab_size, file_name)

@@ -244,12 +244,18 @@ class SentencePieceTokenizer(MultilingualTokenizer):
         return re.compile("(" + "|".join(map(re.escape, sorted(self.added_tokens, key=len, reverse=True))) + ")")
 
 
+_MAX_BYTES = 2**30
+"""The library ends the process at 2 GiB."""
+
+
 def _load_model(path: Path) -> Any:
     """Return the sentencepiece model in a file."""
     if importlib.util.find_spec("sentencepiece") is None:
         raise ValueError(f'{path.name} needs sentencepiece: pip install "clearhead[seq2seq]"')
     import sentencepiece
 
+    if path.is_file() and path.stat().st_size >= _MAX_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, which is too large for a sentencepiece model")
     data = read_file(path)
     try:
         if data:

@@ -1,5 +1,7 @@
 """The limits that docs/deploy.md states are those of the server. Other tests check what happens at each limit."""
 
+import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +58,19 @@ def test_short_api_keys_are_refused(tmp_path):
     path.write_text("0123456789abcde\n", encoding="utf-8")
     with pytest.raises(ValueError, match="an API key needs at least 16 characters"):
         read_api_keys(path)
+    path.write_bytes(b"\xff0123456789abcdef\n")
+    with pytest.raises(ValueError, match=rf"{path} is not UTF-8"):
+        read_api_keys(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_api_keys_may_be_in_a_pipe(tmp_path):
+    path = tmp_path / "keys"
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_text("0123456789abcdef\n", encoding="utf-8"))
+    writer.start()
+    assert read_api_keys(path) == ["0123456789abcdef"]
+    writer.join()
 
 
 def test_text_of_a_report_has_at_most_2000_characters():

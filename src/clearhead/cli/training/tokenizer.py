@@ -1,6 +1,7 @@
 """`clearhead tokenizer`: train a tokenizer."""
 
 import json
+import os
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -10,8 +11,8 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
-from clearhead.io.atomic import atomic_folder
-from clearhead.io.locks import LOCK_NAME, writer_lock
+from clearhead.io.atomic import atomic_folder, follow_link, remove_leftovers
+from clearhead.io.locks import LOCK_NAME, folder_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")
 
@@ -75,26 +76,50 @@ def train(
 
     if "-" in sources:
         raise ValueError("the texts are read twice; give files instead of standard input")
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file; give a folder")
-    if not output.parent.is_dir():
-        raise ValueError(f"{output}: the folder {output.parent} does not exist")
-    context.with_resource(writer_lock(output))
-    _check_files(output)
+    output = _lock_folder(context, output)
     corpus = Corpus(sources, column=column, errors=errors.value)
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
     settings = {"min_frequency": min_frequency, "max_length": max_length}
     chosen = {name: value for name, value in settings.items() if value is not None}
     trained = train_bpe(corpus, vocab_size=vocab_size, architecture=layout.value, lowercase=lowercase, **chosen)
-    with atomic_folder(output, _check_files) as part:
-        trained.save(part, None)
+    if _is_replaceable(output):
+        with atomic_folder(output, _check_files) as part:
+            trained.save(part, None)
+    else:
+        trained.save(output, None)
     samples = [islice(Corpus([source], column=column, errors=errors.value), _SAMPLE) for source in sources]
     size, ratio = trained.backend.get_vocab_size(), tokens_per_word(trained, list(chain.from_iterable(samples)))
     if as_json:
         typer.echo(json.dumps({"vocab_size": size, "tokens_per_word": ratio, "output": str(output)}))
     else:
         typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {output}")
+
+
+def _lock_folder(context: typer.Context, output: Path) -> Path:
+    """Lock the output folder until the command ends, remove the files of a killed run, and return the folder.
+
+    Raises:
+        ValueError: it is a file, has other files, or its parent does not exist.
+    """
+    output = follow_link(output)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; give a folder")
+    if not output.parent.is_dir():
+        raise ValueError(f"{output}: the folder {output.parent} does not exist")
+    context.with_resource(folder_lock(output))
+    for name in _FILES:
+        remove_leftovers(output / name)
+    _check_files(output)
+    return output
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Return whether a folder has an earlier tokenizer and can be renamed, so that both files are replaced together."""
+    place = folder.resolve()
+    has_tokenizer = (folder / "tokenizer.json").exists()
+    is_in_use = place.is_mount() or Path.cwd().is_relative_to(place) or not os.access(place.parent, os.W_OK)
+    return has_tokenizer and not is_in_use
 
 
 def _check_files(folder: Path) -> None:
