@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 
+import numpy as np
 import pytest
 import tokenizers
 from support.data.training import write_tiny
@@ -14,7 +15,7 @@ from clearhead import TextEncoder
 from clearhead.pipelines.auto import load_pipeline
 from clearhead.train.recipe.load import read_recipe
 from clearhead.train.trainer import train
-from fuzz.test_findings import change, refused
+from fuzz.test_findings import change, opened, refused
 
 
 @pytest.fixture
