@@ -84,6 +84,9 @@ def _objective(task: TaskEntry, value: object) -> object:
         return value
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"objective is {value!r}: expected a mapping")
+    for key in value or ():
+        if not isinstance(key, str):
+            raise ValueError(f"objective has the key {key!r:.80}; expected a name")
     try:
         return task.objective(**(value or {}))
     except ValidationError as error:

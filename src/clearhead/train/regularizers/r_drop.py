@@ -49,10 +49,15 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     return r_drop_loss(inputs.prediction, inputs.predict(), section.label_smoothing, section.r_drop)
 
 
+_LARGEST = 1e30
+
+
 def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
     section = recipe.regularize
     if not section.r_drop:
         return
+    if section.r_drop > _LARGEST:
+        yield "regularize.r_drop", f"{section.r_drop:g} exceeds float32; expected at most {_LARGEST:g}"
     if task.predicts in (EmbeddingPredictions, ScorePredictions):
         yield "regularize.r_drop", f"requires a task that predicts classes or tokens, not {recipe.task}"
     if not any(section.dropout.model_dump().values()):
