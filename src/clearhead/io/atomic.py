@@ -151,7 +151,7 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
     new = None
     try:
         yield part
-        new = part.stat()  # of what the block left: some libraries make the folder again
+        new = part.stat()  # after the block, because some libraries make the folder again
         replace_folder(part, folder, check)
     except BaseException as error:
         # after an exchange that cannot be undone, this is the name of the earlier folder
