@@ -14,7 +14,7 @@ from support.command import clearhead
 from clearhead.benchmark import hardware
 from clearhead.benchmark.report import table, write_report
 from clearhead.benchmark.runner import Measurements
-from clearhead.io.atomic import atomic_folder
+from clearhead.io.folders import atomic_folder
 from clearhead.io.locks import _is_alive
 from clearhead.kernels.native.build import build
 from clearhead.runtime.process import trim_memory, tune_process

@@ -16,8 +16,9 @@ from clearhead import TextEncoder
 from clearhead.corpus.encode import encode_corpus
 from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
-from clearhead.io import atomic
-from clearhead.io.atomic import atomic_file, atomic_folder
+from clearhead.io import folders
+from clearhead.io.atomic import atomic_file
+from clearhead.io.folders import atomic_folder
 
 TEXTS = ["plain", "", 'quote " and \\ and \n', "\u2028 😀 \x00"]
 VECTORS = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32) * [[1e-30], [1], [1e7], [-0.0]]
@@ -90,18 +91,18 @@ def test_written_file_has_default_permissions(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from clearhead.io import atomic
-rename, exchange = os.rename, atomic._exchange
+from clearhead.io import folders
+rename, exchange = os.rename, folders._exchange
 def killed(function):
     def call(*places):
         function(*places)
         os.kill(os.getpid(), signal.SIGKILL)
     return call
 if sys.argv[2] == "exchange":
-    atomic._exchange = killed(exchange)
+    folders._exchange = killed(exchange)
 else:
-    atomic._exchange, os.rename = lambda *places: False, killed(rename)
-with atomic.atomic_folder(Path(sys.argv[1])) as part:
+    folders._exchange, os.rename = lambda *places: False, killed(rename)
+with folders.atomic_folder(Path(sys.argv[1])) as part:
     (part / "new.txt").write_text("new")
 """
 
@@ -134,9 +135,9 @@ def test_sigkill_between_folder_renames_loses_nothing(folder):
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_the_parent_is_synced_after_the_rename(folder, monkeypatch, exists):
-    synced, sync = [], atomic._sync
+    synced, sync = [], folders._sync
     monkeypatch.setattr(
-        atomic, "_sync", lambda path: (sync(path), synced.append((path, (folder / "new.txt").exists())))
+        folders, "_sync", lambda path: (sync(path), synced.append((path, (folder / "new.txt").exists())))
     )
     if not exists:
         shutil.rmtree(folder)
@@ -154,7 +155,7 @@ def test_folder_that_the_block_made_again_is_removed_after_an_error(folder, monk
         part.rename(folder.parent / "other")  # so that the new folder has another number
         part.mkdir()
 
-    monkeypatch.setattr(atomic, "_exchange", fail)
+    monkeypatch.setattr(folders, "_exchange", fail)
     with pytest.raises(ValueError, match="stop"), atomic_folder(folder) as part:
         make_again(part)
     (folder.parent / "other").rmdir()
@@ -181,7 +182,7 @@ def test_folders_exchange_their_names_in_one_step(folder):
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_folder_that_must_stay_is_restored_after_the_rename(folder, monkeypatch, exchanges):
     if not exchanges:
-        monkeypatch.setattr(atomic, "_exchange", lambda *places: False)
+        monkeypatch.setattr(folders, "_exchange", lambda *places: False)
     elif sys.platform != "linux":
         pytest.skip("needs renameat2")
 

@@ -14,8 +14,8 @@ import torch
 from support.command import clearhead, refused
 
 from clearhead import Index, TextEncoder
-from clearhead.io import atomic
-from clearhead.io.atomic import atomic_folder
+from clearhead.io import folders
+from clearhead.io.folders import atomic_folder
 from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.files import IndexWriter
 from clearhead.retrieval.manifest import MANIFEST, PENDING, read_manifest
@@ -97,13 +97,13 @@ def test_temporary_files_of_a_killed_build_are_not_in_the_index(tiny_bert, tmp_p
 
 def end_after_exchange():
     """End this process when the names of the new and the earlier folder are exchanged."""
-    exchange = atomic._exchange
+    exchange = folders._exchange
 
     def end(*folders):
         exchange(*folders)
         os._exit(9)
 
-    atomic._exchange = end
+    folders._exchange = end
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
@@ -123,7 +123,7 @@ def test_index_that_a_killed_run_replaced_is_not_resumed(tiny_bert, index, tmp_p
 def end_after_renames(count):
     """End this process after the renames of a folder, on a system that cannot exchange names."""
     rename, calls = os.rename, iter(range(1, 100))
-    atomic._exchange = lambda *folders: False
+    folders._exchange = lambda *folders: False
 
     def end(*paths):
         rename(*paths)
@@ -162,14 +162,14 @@ def fail_with_io_error(path, *others):
 
 
 def fail_at_exchange():
-    atomic._exchange = fail_with_io_error
+    folders._exchange = fail_with_io_error
 
 
 def fail_to_undo(parent):
     """Let the sync of the parent fail after the exchange, and then the exchange back."""
-    sync, exchange, calls = atomic._sync, atomic._exchange, iter(range(9))
-    atomic._sync = lambda path: fail_with_io_error(path) if path == parent else sync(path)
-    atomic._exchange = lambda *folders: fail_with_io_error(*folders) if next(calls) else exchange(*folders)
+    sync, exchange, calls = folders._sync, folders._exchange, iter(range(9))
+    folders._sync = lambda path: fail_with_io_error(path) if path == parent else sync(path)
+    folders._exchange = lambda *folders: fail_with_io_error(*folders) if next(calls) else exchange(*folders)
 
 
 def refuse_to_write():

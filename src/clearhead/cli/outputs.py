@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from clearhead.io.atomic import atomic_file, check_not_input, check_writable, remove_leftovers
+from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.json import finite_or_none
 from clearhead.io.locks import writer_lock
+from clearhead.io.outputs import check_not_input, check_writable
 
 if TYPE_CHECKING:
     from clearhead.data.corpus import Corpus

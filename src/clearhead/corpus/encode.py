@@ -14,9 +14,10 @@ from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
 from clearhead.data.lines import content_hash
 from clearhead.finite import error_context
-from clearhead.io.atomic import check_not_input, remove_leftovers
+from clearhead.io.atomic import remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
+from clearhead.io.outputs import check_not_input
 from clearhead.io.safetensors import weights_hash
 from clearhead.kernels.native import library
 from clearhead.pipelines.text_encoder import TextEncoder

@@ -11,9 +11,9 @@ from clearhead.corpus.encode import EncodingStats, fingerprint
 from clearhead.corpus.ray_workers import EncodingJob, RayPool, source_file
 from clearhead.corpus.writers import check_output
 from clearhead.data.corpus import Corpus
-from clearhead.io.atomic import check_not_input
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import folder_lock
+from clearhead.io.outputs import check_not_input
 from clearhead.pipelines.text_encoder import TextEncoder
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,10 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from clearhead.data.corpus import check_keep
-from clearhead.io.atomic import HashedFile, atomic_file, check_writable, error_path, has_content
+from clearhead.io.atomic import atomic_file, error_path
+from clearhead.io.hashed import HashedFile, has_content
 from clearhead.io.json import finite_or_none
+from clearhead.io.outputs import check_writable
 from clearhead.runtime.vectors import Vectors
 
 COLUMNS = ("text", "embedding")

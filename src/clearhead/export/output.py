@@ -8,7 +8,7 @@ from typing import Any
 
 from clearhead._version import __version__
 from clearhead.io import hub
-from clearhead.io.atomic import atomic_folder, follow_link
+from clearhead.io.folders import atomic_folder, follow_link
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 from clearhead.runtime.onnx import MANIFEST

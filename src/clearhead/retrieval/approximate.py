@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.io.atomic import atomic_file, has_content, remove_leftovers
+from clearhead.io.atomic import atomic_file, remove_leftovers
+from clearhead.io.hashed import has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.retrieval.exact import TopRows, best, score_rows, search_exact

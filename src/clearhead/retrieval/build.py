@@ -15,19 +15,11 @@ import numpy as np
 
 from clearhead.corpus.encode import EncodingStats, ResumeError, changed_setting, locate_errors, run_settings
 from clearhead.data.corpus import Corpus, check_keep
-from clearhead.io.atomic import (
-    atomic_file,
-    check_not_input,
-    error_path,
-    follow_link,
-    hidden_sibling,
-    remove_leftovers,
-    replace_folder,
-    restore_folder,
-    sync_folder,
-)
+from clearhead.io.atomic import atomic_file, error_path, hidden_sibling, remove_leftovers
+from clearhead.io.folders import follow_link, replace_folder, restore_folder, sync_folder
 from clearhead.io.json import read_json
 from clearhead.io.locks import LOCK_NAME, writer_lock
+from clearhead.io.outputs import check_not_input
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import canaries, identity
 from clearhead.retrieval.files import IndexWriter

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.io.atomic import HashedFile
+from clearhead.io.hashed import HashedFile
 from clearhead.io.json import finite_or_none
 from clearhead.retrieval.manifest import (
     BOUNDS,

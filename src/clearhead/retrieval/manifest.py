@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from clearhead._version import __version__
-from clearhead.io.atomic import hidden_sibling, is_renamed
+from clearhead.io.atomic import hidden_sibling
+from clearhead.io.folders import is_renamed
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.records import Records
-from clearhead.io.atomic import HashedFile, atomic_file, has_content
+from clearhead.io.atomic import atomic_file
+from clearhead.io.hashed import HashedFile, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.io.safetensors import weights_hash
 from clearhead.pipelines.text_to_text import TextToText

@@ -11,7 +11,8 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
-from clearhead.io.atomic import atomic_folder, follow_link, remove_leftovers
+from clearhead.io.atomic import remove_leftovers
+from clearhead.io.folders import atomic_folder, follow_link
 from clearhead.io.locks import LOCK_NAME, folder_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")

@@ -12,7 +12,8 @@ from torch import Tensor
 from clearhead.inspection.attention import plot
 from clearhead.inspection.attention.table import weights_table
 from clearhead.inspection.attention.weights import AttentionWeights, Part
-from clearhead.io.atomic import atomic_file, check_writable
+from clearhead.io.atomic import atomic_file
+from clearhead.io.outputs import check_writable
 
 _EMPTY = "Nothing was recorded: the model did not run inside the with block."
 

@@ -10,7 +10,7 @@ from clearhead.inspection.report.collect import Inspectable, collect
 from clearhead.inspection.report.heatmaps import Json
 from clearhead.inspection.report.html import render_page, write_page
 from clearhead.inspection.report.page_recorder import MapIndex
-from clearhead.io.atomic import check_writable
+from clearhead.io.outputs import check_writable
 from clearhead.pipelines.auto import load_to_inspect
 from clearhead.pipelines.text_to_text import TextToText
 

@@ -13,7 +13,7 @@ from jaxtyping import Int32
 from pydantic import ValidationError
 
 from clearhead.data.records import Row
-from clearhead.io.atomic import atomic_folder
+from clearhead.io.folders import atomic_folder
 from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.train.data.writer import MANIFEST, TYPE_CODES, DatasetWriter, Example, Manifest
 

@@ -16,7 +16,7 @@ from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.choices import suggest
 from clearhead.data.records import Records
 from clearhead.io import hub
-from clearhead.io.atomic import atomic_folder
+from clearhead.io.folders import atomic_folder
 from clearhead.io.json import read_json, write_json
 from clearhead.models.config import EncoderConfig, Seq2SeqConfig
 from clearhead.models.encoder import EncoderModel
