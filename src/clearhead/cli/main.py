@@ -172,12 +172,17 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
+            raise
         typer.echo(f"clearhead: error: {_error_line(error)}", err=True)
         if isinstance(error, OSError) and error.filename == _STDOUT:  # the flush at exit would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
+
+_NO_MEMORY = re.compile(r"(can't|cannot) allocate memory|out of memory", re.IGNORECASE)
+"""Messages of torch and of the operating system."""
 
 _STDOUT = "standard output"
 
@@ -201,8 +206,10 @@ def _wrap_standard_output() -> None:
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=old.isatty())
 
 
-def _error_line(error: ValueError | OSError) -> str:
+def _error_line(error: Exception) -> str:
     line = str(error)
+    if isinstance(error, MemoryError | RuntimeError):
+        line = f"not enough memory: {line or 'an object could not be created'}"
     if isinstance(error, OSError) and error.strerror:
         line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(part.strip() for part in line.splitlines())  # a file name may have several lines

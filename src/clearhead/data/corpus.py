@@ -27,6 +27,7 @@ from clearhead.data.lines import (
     text_lines,
 )
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, separator_hint, table_header
+from clearhead.io.json import path_text
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ class Corpus:
 
     def describe(self) -> list[list[str | None]]:
         """Return each file with the SHA-256 of its contents; None for a source that can only be read once."""
-        return [[str(Path(source).resolve()), content_hash(Path(source))] for source in self.sources if source != "-"]
+        return [
+            [path_text(Path(source).resolve()), content_hash(Path(source))] for source in self.sources if source != "-"
+        ]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the texts; `bytes_read` and `texts_read` are the progress, the bytes approximately."""

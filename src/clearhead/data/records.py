@@ -24,6 +24,7 @@ from clearhead.data.lines import (
 )
 from clearhead.data.squad import SquadQuestion, iter_questions, read_squad_json
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, table_header
+from clearhead.io.json import path_text
 
 Paths = str | Path | Sequence[str | Path]
 _ADVICE = "set the encoding of the file (old files are often latin-1)"
@@ -125,7 +126,7 @@ class Records:
         """Return each file with the SHA-256 of its contents and how it is read."""
         reading = {"fields": self.fields, "columns": self.columns, "encoding": self.encoding}
         files = [(path.resolve(), field) for field in sorted(self._files) for path in self._files[field]]
-        return [[str(path), content_hash(path), json.dumps({"field": field, **reading})] for path, field in files]
+        return [[path_text(path), content_hash(path), json.dumps({"field": field, **reading})] for path, field in files]
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows."""

@@ -59,10 +59,12 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
         revision: the branch, tag or commit of a Hub id.
 
     Raises:
-        ValueError: the folder or the model does not exist, the Hub cannot be reached, or a file of the package differs
-            from the published one.
+        ValueError: the name is empty, the folder or the model does not exist, the Hub cannot be reached, or a file of
+            the package differs from the published one.
     """
     name = str(model)
+    if not name:
+        raise ValueError("the name of the model is empty; give a folder or a Hub id")
     try:
         path = Path(model).expanduser()
         is_folder = path.is_dir()

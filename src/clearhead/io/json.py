@@ -67,9 +67,27 @@ def finite_or_none(value: Any) -> Any:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write indented JSON atomically."""
+    """Write indented JSON atomically.
+
+    Raises:
+        ValueError: a text has half a surrogate pair, which also stands for a byte of a path that is not UTF-8.
+    """
+    try:
+        content = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{path}: a name or a text to write is not valid Unicode; rename the file or folder") from None
     with atomic_file(path) as file:
-        file.write((json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+        file.write(content)
+
+
+def path_text(path: str | Path) -> str:
+    r"""Return a path as text for JSON; bytes that are not UTF-8 become escapes.
+
+    >>> from clearhead.io.json import path_text
+    >>> path_text("b\udcff.txt")
+    'b\\udcff.txt'
+    """
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def path_inside(source: Path, name: str) -> Path:

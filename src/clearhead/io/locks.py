@@ -73,8 +73,7 @@ def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
                 raise
         if not folder.exists():
             locks.callback(_remove_empty, folder)
-        with error_path(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         locks.enter_context(_locked(folder.resolve() / LOCK_NAME, folder, wait))
         yield
 
@@ -110,9 +109,16 @@ LOCK_NAME = ".clearhead.lock"
 
 def _lock_path(output: Path) -> Path:
     path = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
-    with error_path(output):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     return path.with_name(f".{path.name}.lock")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        with error_path(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def _remove_empty(folder: Path) -> None:

@@ -39,10 +39,22 @@ def read_file(path: Path) -> bytes:
     Traceback (most recent call last):
     ValueError: /dev/null is a pipe or a device; expected a file
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise ValueError(f"{path} is a pipe or a device; expected a file")
+    check_no_pipe(path)
     with open_file(path) as file:
         return file.read()
+
+
+def check_no_pipe(path: Path) -> None:
+    """Check that a path is not a pipe or a device.
+
+    Raises:
+        ValueError: it is.
+
+    >>> import pathlib; from clearhead.io.reading import check_no_pipe
+    >>> check_no_pipe(pathlib.Path("config.json"))
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} is a pipe or a device; expected a file")
 
 
 class _NamedFile(io.FileIO):

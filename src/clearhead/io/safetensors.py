@@ -10,7 +10,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from clearhead.io.atomic import atomic_file
-from clearhead.io.json import path_inside, read_json
+from clearhead.io.json import path_inside, path_text, read_json
+from clearhead.io.reading import check_no_pipe
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
@@ -22,6 +23,7 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
         ValueError: the folder has no weights or only pickled ones; a shard is missing, or a file damaged.
     """
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    check_no_pipe(single)
     if single.is_file():
         return read_safetensors(single), str(single)
     if index.is_file():
@@ -73,9 +75,12 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file in float32.
 
     Raises:
-        ValueError: the file is truncated or damaged.
+        ValueError: the file is truncated or damaged, or a pipe or a device, or its path is not UTF-8.
         OSError: the file does not exist or cannot be read.
     """
+    check_no_pipe(path)
+    if path_text(path) != str(path):
+        raise ValueError(f"{path}: the path is not UTF-8, which the library safetensors needs; rename the folder")
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118

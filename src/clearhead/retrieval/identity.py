@@ -11,6 +11,7 @@ from typing import Any
 from clearhead.checkpoints.schema.adapters import plain_name
 from clearhead.checkpoints.schema.config_schema import RATES
 from clearhead.data.lines import content_hash
+from clearhead.io.json import path_text
 from clearhead.io.safetensors import weights_hash
 from clearhead.models.config import POOLINGS, EncoderConfig
 from clearhead.pipelines.text_encoder import TextEncoder
@@ -195,7 +196,7 @@ def describe_model(encoder: TextEncoder) -> dict[str, Any]:
     folder = Path(encoder.name)
     int8 = encoder.precision.name == INT8.name and encoder.int8.file is not None
     return {
-        "model": str(folder.resolve()) if folder.is_dir() else encoder.name,
+        "model": path_text(folder.resolve()) if folder.is_dir() else encoder.name,
         "revision": encoder.revision,
         "adapter": encoder.adapter,
         "precision": encoder.precision.name,

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from clearhead._version import __version__
 from clearhead.io.atomic import hidden_sibling
-from clearhead.io.folders import is_renamed
+from clearhead.io.folders import follow_link, is_renamed
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 
@@ -169,6 +169,7 @@ def _hash(data: dict[str, Any]) -> str:
 
 
 def _no_index(folder: Path) -> IndexFolderError:
+    folder = follow_link(folder)
     if not folder.exists():
         if folder.with_name(f".{folder.name}.lock").is_file():
             with writer_lock(folder):  # raises an error that names the process that is writing

@@ -146,7 +146,7 @@ def _load_encoder(
 
     is_default = precision is options.PrecisionOption.auto
     return TextEncoder.from_pretrained(
-        model or made_by.get("model", options.DEFAULT_MODEL),
+        made_by.get("model", options.DEFAULT_MODEL) if model is None else model,
         precision=made_by.get("precision", precision.value) if is_default else precision.value,
         device=device,
         revision=made_by.get("revision") if model is None else None,
