@@ -13,6 +13,7 @@ from support.models.tiny import make_bert
 
 from clearhead import TextEncoder
 from clearhead.pipelines.auto import load_pipeline
+from clearhead.tokenizers.vocabulary_files import load_json
 from clearhead.train.recipe.load import read_recipe
 from clearhead.train.trainer import train
 from fuzz.test_findings import change, opened, refused
@@ -115,6 +116,26 @@ def test_tokenizers_that_would_panic(bert):
     data = json.loads((bert / "tokenizer.json").read_text())
     (bert / "tokenizer.json").write_text(json.dumps(data | {"added_tokens": []}))
     refused(opened(bert), "tokenizer.json", "not a usable tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("merges", "prefix", "word"),
+    [
+        ([["a", "##b"]], "##", None),
+        ([["a", "##b"]], "a long prefix", "merges '##b', which does not start with the prefix 'a long prefix'"),
+        (["a b"], "é", "merges 'b'"),
+        ([["a"]], "é", "is not a tokenizer"),
+    ],
+)
+def test_merges_without_the_prefix_would_panic(bert, merges, prefix, word):
+    data = json.loads((bert / "tokenizer.json").read_text())
+    vocab = data["model"]["vocab"] | {"a": 500, "b": 501, "ab": 502, "##b": 503}
+    data["model"] = {"type": "BPE", "vocab": vocab, "merges": merges, "continuing_subword_prefix": prefix}
+    (bert / "tokenizer.json").write_text(json.dumps(data))
+    if word is None:
+        assert load_json(bert / "tokenizer.json").token_to_id("ab") == 502
+    else:
+        refused(lambda: load_json(bert / "tokenizer.json"), "tokenizer.json", word)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

@@ -1,6 +1,7 @@
 """Backends of the `tokenizers` library, built from plain vocabulary files or for training."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,15 @@ def load_json(path: Path) -> Backend:
         path: the file.
 
     Raises:
-        ValueError: it is not a tokenizer, or adds a special token that it does not define.
+        ValueError: it is not a tokenizer, merges tokens without the prefix of all but the first token of a word, or
+            adds a special token that it does not define.
     """
+    _check_prefix(path)
     try:
         backend = Backend.from_file(str(path))
-    except Exception as error:  # the library raises no specific type
+    except BaseException as error:  # the library raises no specific type, and a panic is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
         raise ValueError(f"{path} is not a tokenizer: {_shortened(error)}") from None
     for token in _undefined_tokens(_state(backend.post_processor)):
         raise ValueError(f"{path}: the post_processor adds the token {token!r:.80}, but does not define its id")
@@ -87,6 +92,25 @@ def check_encodes(backend: Backend, path: Path) -> None:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise ValueError(f"{path} is not a usable tokenizer: {_shortened(error)}") from None
+
+
+def _check_prefix(path: Path) -> None:
+    """Check that the second token of each merge has the prefix. Otherwise the library ends in a panic."""
+    content = read_file(path)
+    if b'"merges"' not in content or not _PREFIX.search(content):  # a vocabulary may be large
+        return
+    try:
+        model = json.loads(content)["model"]
+        prefix = model["continuing_subword_prefix"]
+        pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
+        wrong = next((second for _, second in pairs if not second.startswith(prefix)), None)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):  # the library reports what is wrong
+        return
+    if wrong is not None:
+        raise ValueError(f"{path} merges {wrong!r:.80}, which does not start with the prefix {prefix!r:.80}")
+
+
+_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 
 
 def _state(part: Any) -> dict[str, Any]:
