@@ -103,6 +103,21 @@ def check_unlocked(folder: Path) -> None:
                 os.close(handle)
 
 
+def remove_stale_lock(output: Path) -> None:
+    """Remove the lock file next to an output if the process that locked it was killed after the last rename.
+
+    Args:
+        output: a complete file or folder that is not written again, so that no `writer_lock` would remove the file.
+
+    >>> import tempfile, pathlib; from clearhead.io.locks import remove_stale_lock
+    >>> remove_stale_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy")
+    """
+    with contextlib.suppress(OSError, OutputBusyError):  # a folder that is not writable, or a process that still writes
+        if _lock_path(output).exists():
+            with writer_lock(output):
+                pass
+
+
 LOCK_NAME = ".clearhead.lock"
 """Name of the lock file inside a folder."""
 

@@ -290,3 +290,14 @@ def test_waiting_process_acquires_the_lock(tmp_path):
         thread.join(30)
     assert inside[2].is_set()
     assert os.listdir(tmp_path) == []
+
+
+def test_lock_of_a_process_that_was_killed_after_the_rename_is_removed(tmp_path):
+    lock = tmp_path / ".store.lock"
+    build_dataset(tmp_path / "store", rows(3), letters, key="a")
+    lock.touch()
+    assert len(build_dataset(tmp_path / "store", no_rows(), letters, key="a")) == 3
+    assert os.listdir(tmp_path) == ["store"]
+    with writer_lock(tmp_path / "store"):  # a living process keeps its lock
+        build_dataset(tmp_path / "store", no_rows(), letters, key="a")
+        assert lock.exists()

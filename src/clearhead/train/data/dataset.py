@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from clearhead.data.records import Row
 from clearhead.io.folders import atomic_folder
-from clearhead.io.locks import LOCK_NAME, writer_lock
+from clearhead.io.locks import LOCK_NAME, remove_stale_lock, writer_lock
 from clearhead.train.data.writer import MANIFEST, TYPE_CODES, DatasetWriter, Example, Manifest
 
 Examples = Callable[[Sequence[Row]], Iterable[Sequence[Example]]]
@@ -155,6 +155,7 @@ def build_dataset(
     """
     folder = Path(folder)
     if (dataset := _reusable(folder, key, max_tokens, strict)) is not None:
+        remove_stale_lock(folder)
         return dataset
     if not _is_replaceable(folder):
         raise ValueError(f"{folder} exists and is not a tokenized dataset; remove it or choose another folder")
