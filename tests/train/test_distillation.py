@@ -123,6 +123,7 @@ def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, mo
     with pytest.raises(ValueError, match=r"teacher\.part does not match teacher\.progress\.json"):
         cut.complete()
     part.write_bytes(written + b"half a line")
+    (cut.path.parent / ".teacher.progress.json.abcdefgh.part").touch()  # of a killed process
     cut.complete()
     assert cut.path.read_bytes() == whole.path.read_bytes()
     assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
@@ -144,8 +145,10 @@ def test_texts_of_another_search_are_generated_again(data, teacher, tmp_path):
     path = tmp_path / "a" / "teacher.jsonl"
     _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     path.write_text("")
+    path.with_suffix(".progress.json").touch()  # of a process that was killed after the rename
     _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True)).complete()
     assert path.read_text() == ""
+    assert sorted(file.name for file in path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
     _TeacherOutputs(path, student(data, teacher, tmp_path, sequence_level=True, beam_size=3)).complete()
     assert len(_lines(path)) == 32
 

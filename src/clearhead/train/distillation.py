@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.records import Records
-from clearhead.io.atomic import atomic_file
+from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.hashed import HashedFile, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.io.safetensors import weights_hash
@@ -110,9 +110,12 @@ class _TeacherOutputs:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._check_key(replace)
-        if self.path.is_file():
-            return
         part, progress = self.path.with_suffix(".part"), self.path.with_suffix(".progress.json")
+        for written in (self.key_file, progress):
+            remove_leftovers(written)
+        if self.path.is_file():
+            progress.unlink(missing_ok=True)  # of a run that was killed before it could
+            return
         num_lines, size, former = _read_progress(part, progress)
         teacher, weights = self._load_teacher()
         if former not in (None, weights):
