@@ -337,6 +337,7 @@ def test_recipes_without_files_or_with_null_characters(tmp_path):
     for value in ("a\nb", ["a.tsv", "a\nb"], {"source": "a\nb"}):
         refused(lambda value=value: read_recipe(write_tiny(tmp_path, data__train=value)), "control character")
     refused(lambda: read_recipe(write_tiny(tmp_path, training__keep_last="x" * 5000)), "training.keep_last")
+    refused(lambda: read_recipe(write_tiny(tmp_path, tokenizer__path="")), "run.yaml", "tokenizer.path is ''")
     refused(lambda: read_recipe(write_tiny(tmp_path, regularize__r_drop=1e300)), "run.yaml", "regularize.r_drop")
     refused(lambda: read_recipe(write_tiny(tmp_path, objective={1: 2})), "run.yaml", "objective has the key 1")
 

@@ -53,6 +53,10 @@ Files = Annotated[str | list[str] | dict[str, str | list[str]], AfterValidator(_
 """One or more files with columns, or for each field one or more files with one text per line."""
 
 
+ModelName = Annotated[str, Field(min_length=1)]
+"""Folder of a model, or its id on the Hugging Face Hub."""
+
+
 class DataSection(Section):
     """Training and validation data.
 
@@ -93,7 +97,7 @@ class TokenizerSection(Section):
         lowercase: whether the trained tokenizer lowercases its input.
     """
 
-    path: str | None = None
+    path: ModelName | None = None
     vocab_size: Count = 10_000
     lowercase: bool = False
 
@@ -119,9 +123,9 @@ class ModelSection(Section):
         initializer_range: standard deviation of the initial weights.
     """
 
-    init_from: str | None = None
-    init_encoder_from: str | None = None
-    init_decoder_from: str | None = None
+    init_from: ModelName | None = None
+    init_encoder_from: ModelName | None = None
+    init_decoder_from: ModelName | None = None
     freeze: list[Literal["encoder", "decoder", "embeddings"]] = []
     architecture: str | None = None
     d_model: Count | None = None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
-from clearhead.train.recipe.sections import Count, RecipeBase, Section
+from clearhead.train.recipe.sections import Count, ModelName, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
 from clearhead.train.tasks.predictions import (
     ClassPredictions,
@@ -34,7 +34,7 @@ class Distillation(Section):
         beam_size: beam size for the teacher's outputs.
     """
 
-    teacher: str
+    teacher: ModelName
     temperature: Annotated[float, Field(gt=0)] = 2.0
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     hidden_weight: Annotated[float, Field(ge=0)] = 0.0
