@@ -55,10 +55,14 @@ def test_table_numbers_and_picture(data, tmp_path):
     assert len(weights) == 8
     # finished runs are not run again
     times = [path.stat().st_mtime_ns for path in weights]
+    for name in ("ablation.png", "ablation.json", "as-the-recipe-says/seed-1/result.json"):
+        path_of_killed = tmp_path / "out" / name
+        path_of_killed.with_name(f".{path_of_killed.name}.abcdefgh.part").touch()
     assert "already contains an ablation" in refused("ablate", path, *changes)
     status, out, _ = clearhead("ablate", path, *changes, "--resume", "--json", "--quiet")
     assert (status, json.loads(out)) == (0, effects)
     assert [path.stat().st_mtime_ns for path in weights] == times
+    assert not list((tmp_path / "out").rglob(".*.part"))
     line = refused("ablate", path, "training.steps=5", *changes, "--resume", "--quiet")
     assert "another recipe: training.steps: 4 became 5" in line
 

@@ -11,7 +11,7 @@ from typing import Any
 from clearhead.choices import suggest
 from clearhead.data.lines import content_hash
 from clearhead.data.records import matching_files
-from clearhead.io.atomic import atomic_file
+from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME
 from clearhead.train.distillation import distill
@@ -103,9 +103,12 @@ def _run_all(
         for name, variant in variants.items()
     }
     results = [_summarize(name, runs, scores[BASELINE]) for name, runs in scores.items()]
-    write_json(folder / "ablation.json", [asdict(result) for result in results])
+    table, plot = folder / "ablation.json", folder / "ablation.png"
+    for written in (table, plot):
+        remove_leftovers(written)
+    write_json(table, [asdict(result) for result in results])
     if len(results) > 1:
-        _plot(folder / "ablation.png", results, recipe.validation.monitor)
+        _plot(plot, results, recipe.validation.monitor)
     return results
 
 
@@ -143,6 +146,7 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
     result_file = output / "result.json"
     key = {key: value for key, value in flatten(recipe).items() if key not in ("output", "seed")}
     hashes = [*_hashes(recipe.data.train), *_hashes(recipe.data.validation)]
+    remove_leftovers(result_file)
     if result_file.is_file():
         saved = read_json(result_file)
         if saved.get("data", hashes) != hashes:  # results of older versions have no hashes
