@@ -151,7 +151,11 @@ def test_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
     with subprocess.Popen(
         command, **options, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     ) as process:
-        time.sleep(6)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / ".v.npy.lock").exists():  # it is locked before the first read
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) in (1, 130, -signal.SIGINT)
     assert os.listdir(tmp_path) == []
