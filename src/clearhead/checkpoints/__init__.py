@@ -179,7 +179,7 @@ def _encoder_family(folder: Path) -> tuple[EncoderFamily, dict[str, Any]]:
 def _find_family(folder: Path, model_type: object, families: Mapping[str, Family]) -> Family:
     if not isinstance(model_type, str) or model_type not in families:
         raise ValueError(
-            f"{folder / 'config.json'} has model_type={model_type!r}, which is not supported. "
+            f"{folder / 'config.json'} has model_type={model_type!r:.80}, which is not supported. "
             f"Use one of: {', '.join(families)}"
         )
     return families[model_type]

@@ -328,24 +328,24 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
     ) -> HeadConfig:
         names = data.get("id2label") or {}
         if not isinstance(names, dict):
-            raise ValueError(f"{source} has id2label={names!r}; expected an object of labels")
+            raise ValueError(f"{source} has id2label={names!r:.80}; expected an object of labels")
         labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(outputs))
         if task == "classification" and names and len(names) != outputs:
             raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
         drop_prob = data.get(self.head_drop_key)
         drop_prob = _HEAD_DROP_PROB if drop_prob is None else drop_prob
         if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float) or not 0 <= drop_prob < 1:
-            raise ValueError(f"{source} has {self.head_drop_key}={drop_prob!r}; expected a probability below 1")
+            raise ValueError(f"{source} has {self.head_drop_key}={drop_prob!r:.80}; expected a probability below 1")
         activation = data.get(schema.activation_key or "", schema.activation)
         if activation not in (None, "tanh", "relu", "gelu"):
-            raise ValueError(f"{source} has {schema.activation_key}={activation!r}. Use tanh, relu or gelu")
+            raise ValueError(f"{source} has {schema.activation_key}={activation!r:.80}. Use tanh, relu or gelu")
         problem = data.get("problem_type") or "single_label_classification"
         if problem not in get_args(Problem):
-            raise ValueError(f"{source} has problem_type={problem!r}. Use one of: {', '.join(get_args(Problem))}")
+            raise ValueError(f"{source} has problem_type={problem!r:.80}. Use one of: {', '.join(get_args(Problem))}")
         pooling = data.get(self.head_pooling_key or "") or next(iter(self.head_poolings))
         if pooling not in list(self.head_poolings):  # it may be a list, which a mapping cannot look up
             raise ValueError(
-                f"{source} has {self.head_pooling_key}={pooling!r}, which is not supported. "
+                f"{source} has {self.head_pooling_key}={pooling!r:.80}, which is not supported. "
                 f"Use {' or '.join(self.head_poolings)}"
             )
         return HeadConfig(

@@ -179,7 +179,7 @@ def _head_options(family: EncoderFamily, config: EncoderConfig, data: Mapping[st
     activation = data.get(schema.activation_key or "") or schema.activation
     activation = activation or GATES.get(config.activation, config.activation)
     if activation not in ("gelu", "gelu_tanh", "relu", "silu", "tanh"):
-        raise ValueError(f"{source} has {schema.activation_key}={activation!r}, which is not supported. Use gelu")
+        raise ValueError(f"{source} has {schema.activation_key}={activation!r:.80}, which is not supported. Use gelu")
     keys = {
         "dense_bias": (schema.dense_bias_key, schema.dense_bias),
         "output_bias": (schema.output_bias_key, schema.output_bias),

@@ -139,7 +139,7 @@ def read_cross_encoder_settings(folder: Path, num_labels: int) -> CrossEncoderSe
         for module in read_json_objects(folder / "modules.json"):
             if str(module.get("type", "")).rpartition(".")[2] != "Transformer":
                 raise ValueError(
-                    f"{folder / 'modules.json'} has a module of type {module.get('type')!r}, which is not supported"
+                    f"{folder / 'modules.json'} has a module of type {module.get('type')!r:.80}, which is not supported"
                 )
         prompts, default_prompt = _read_prompts(folder / _SETTINGS_FILE)
         max_length = _read_max_length(folder / _TRANSFORMER_FILE)
@@ -238,7 +238,7 @@ def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
         elif kind == "Normalize":  # its empty folder is often missing from copies of a model
             normalize = True
         elif kind != "Transformer":
-            raise ValueError(f"{path} has a module of type {module.get('type')!r}, which is not supported")
+            raise ValueError(f"{path} has a module of type {module.get('type')!r:.80}, which is not supported")
     if pooling is None:
         raise ValueError(f"{path} has no pooling module, which reduces a text to a single vector")
     return *pooling, normalize
@@ -250,7 +250,7 @@ def _read_max_length(path: Path) -> int | None:
         raise ValueError(f"{path} has do_lower_case=true, which is not supported")
     max_length = data.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 1):
-        raise ValueError(f"{path} has max_seq_length={max_length!r}; expected a number of tokens")
+        raise ValueError(f"{path} has max_seq_length={max_length!r:.80}; expected a number of tokens")
     return max_length
 
 
@@ -258,7 +258,7 @@ def _activation_of(path: object, source: str) -> Activation:
     """Return the activation of a class, such as "torch.nn.Sigmoid"."""
     name = str(path).rpartition(".")[2].lower()
     if not str(path).startswith("torch.") or name not in get_args(Activation):
-        raise ValueError(f"{source}={path!r}. Use one of: {', '.join(_ACTIVATION_PATHS.values())}")
+        raise ValueError(f"{source}={path!r:.80}. Use one of: {', '.join(_ACTIVATION_PATHS.values())}")
     return cast(Activation, name)
 
 
@@ -268,14 +268,14 @@ def _read_prompts(path: Path, key: str = "prompts") -> tuple[dict[str, str], str
     if isinstance(prompts, dict):  # null stands for no prompt
         prompts = {name: prompt for name, prompt in prompts.items() if prompt is not None}
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
-        raise ValueError(f"{path} has {key}={prompts!r}; expected an object of texts")
+        raise ValueError(f"{path} has {key}={prompts!r:.80}; expected an object of texts")
     if data.get("truncate_dim") is not None:
         raise ValueError(
-            f"{path} has truncate_dim={data['truncate_dim']!r}, which is not supported. Remove it, and pass "
+            f"{path} has truncate_dim={data['truncate_dim']!r:.80}, which is not supported. Remove it, and pass "
             "truncate_dim to encode"
         )
     if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise ValueError(f"{path} has default_prompt_name={default!r}, but its prompts are: {', '.join(prompts)}")
+        raise ValueError(f"{path} has default_prompt_name={default!r:.80}, but its prompts are: {', '.join(prompts)}")
     return prompts, default
 
 

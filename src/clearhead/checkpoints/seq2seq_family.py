@@ -227,7 +227,7 @@ class Seq2SeqFamily(ConfigSchema[Seq2SeqConfig]):
         ids["eos_ids"] = (eos,) if ends is None else tuple(ends) if isinstance(ends, list) else (ends,)
         for number in (ids["pad_id"], ids["start_id"], *ids["eos_ids"]):
             if type(number) is not int or number < 0:
-                raise ValueError(f"{source}: token id {number!r}; expected an integer of at least 0")
+                raise ValueError(f"{source}: token id {number!r:.80}; expected an integer of at least 0")
         return ids
 
 

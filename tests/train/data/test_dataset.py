@@ -301,3 +301,12 @@ def test_lock_of_a_process_that_was_killed_after_the_rename_is_removed(tmp_path)
     with writer_lock(tmp_path / "store"):  # a living process keeps its lock
         build_dataset(tmp_path / "store", no_rows(), letters, key="a")
         assert lock.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs /dev/zero")
+def test_description_that_has_no_end_is_refused(tmp_path):
+    build_dataset(tmp_path / "store", rows(3), letters, key="a")
+    (tmp_path / "store" / module.MANIFEST).unlink()
+    (tmp_path / "store" / module.MANIFEST).symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match="is a pipe or a device"):
+        TokenizedDataset(tmp_path / "store")

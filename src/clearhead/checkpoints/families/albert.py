@@ -25,7 +25,7 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("num_hidden_layers is missing")
     for key, value in zip(_SIZES, (layers, groups, size), strict=True):
         if type(value) is not int or not 1 <= value <= 10_000:
-            raise ValueError(f"{key}={value!r}; expected an integer from 1 to 10,000")
+            raise ValueError(f"{key}={value!r:.80}; expected an integer from 1 to 10,000")
     if groups > layers:
         raise ValueError(f"num_hidden_groups={groups} exceeds num_hidden_layers={layers}; some groups would never run")
     return {"num_layers": layers * size, "layer_groups": groups, "group_layers": size}

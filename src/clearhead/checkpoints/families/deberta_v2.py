@@ -28,15 +28,15 @@ _EQUAL_SIZES = ("embedding_size", "pooler_hidden_size", "attention_head_size")
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("relative_attention", "share_att_key", "position_biased_input"):
         if type(data.get(key, False)) not in (bool, type(None)):
-            raise ValueError(f"{key}={data[key]!r}; expected true or false")
+            raise ValueError(f"{key}={data[key]!r:.80}; expected true or false")
     for key in (*_CONVOLUTION_KEYS[:2], "max_relative_positions", "position_buckets"):
         if type(data.get(key, 0)) not in (int, type(None)):
-            raise ValueError(f"{key}={data[key]!r}; expected an integer")
+            raise ValueError(f"{key}={data[key]!r:.80}; expected an integer")
     hidden, heads = data.get("hidden_size"), data.get("num_attention_heads")
     expected = {"attention_head_size": hidden // heads if isinstance(hidden, int) and heads else hidden}
     for key in _EQUAL_SIZES:
         if data.get(key) not in (None, expected.get(key, hidden)):
-            raise ValueError(f"{key}={data[key]!r} is not supported; only {expected.get(key, hidden)} is")
+            raise ValueError(f"{key}={data[key]!r:.80} is not supported; only {expected.get(key, hidden)} is")
     positions = "none" if data.get("position_biased_input") is False else "learned"
     return {"positions": positions, **_read_distances(data), **_read_convolution(data)}
 
@@ -45,17 +45,17 @@ def _read_distances(data: Mapping[str, Any]) -> dict[str, Any]:
     kinds = data.get("pos_att_type") or []
     kinds = kinds.split("|") if isinstance(kinds, str) else kinds
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
-        raise ValueError(f"pos_att_type={kinds!r}; expected a list such as ['p2c', 'c2p']")
+        raise ValueError(f"pos_att_type={kinds!r:.80}; expected a list such as ['p2c', 'c2p']")
     terms = frozenset(kind.strip().lower() for kind in kinds)
     norms = {part.strip() for part in str(data.get("norm_rel_ebd") or "none").lower().split("|")}
     if norms - {"none", "layer_norm"}:
-        raise ValueError(f"norm_rel_ebd={data['norm_rel_ebd']!r} is not supported. Use none or layer_norm")
+        raise ValueError(f"norm_rel_ebd={data['norm_rel_ebd']!r:.80} is not supported. Use none or layer_norm")
     if not data.get("relative_attention"):
         if terms:
-            raise ValueError(f"pos_att_type={kinds!r} needs relative_attention=true")
+            raise ValueError(f"pos_att_type={kinds!r:.80} needs relative_attention=true")
         return {}
     if terms not in _TERMS:
-        raise ValueError(f"pos_att_type={kinds!r} is not supported with relative_attention. Use c2p, p2c or both")
+        raise ValueError(f"pos_att_type={kinds!r:.80} is not supported with relative_attention. Use c2p, p2c or both")
     farthest = data.get("max_relative_positions") or -1
     farthest = data.get("max_position_embeddings", 512) if farthest < 1 else farthest
     buckets = max(data.get("position_buckets") or -1, 0)
@@ -82,7 +82,7 @@ def _read_convolution(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write(config: EncoderConfig) -> dict[str, Any]:
     if config.positions not in ("learned", "none"):
-        raise ValueError(f"a deberta-v2 checkpoint cannot hold positions={config.positions!r}; use learned or none")
+        raise ValueError(f"a deberta-v2 checkpoint cannot hold positions={config.positions!r:.80}; use learned or none")
     data: dict[str, Any] = {"position_biased_input": config.positions == "learned", "relative_attention": False}
     if config.distance_terms != "none":
         data |= {

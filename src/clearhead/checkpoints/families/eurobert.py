@@ -22,11 +22,11 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {key: data.get(key) for key in ("num_key_value_heads", "head_dim")}
     for key, value in sizes.items():
         if value is not None and (type(value) is not int or value < 1):
-            raise ValueError(f"{key}={value!r}; expected an integer of at least 1")
+            raise ValueError(f"{key}={value!r:.80}; expected an integer of at least 1")
     biases = {key: False if data.get(key) is None else data[key] for key in _BIASES}
     for key, bias in biases.items():
         if not isinstance(bias, bool):
-            raise ValueError(f"{key}={bias!r}; expected true or false")
+            raise ValueError(f"{key}={bias!r:.80}; expected true or false")
     shared, head_dim = sizes["num_key_value_heads"], sizes["head_dim"]
     return {
         "num_kv_heads": None if shared == heads else shared,

@@ -32,7 +32,7 @@ def _translate(data: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in _FIRST_CODE_VALUES.items():
         if data.get(key) not in (None, value):
             raise ValueError(
-                f"{key}={data[key]!r} changes the result of the model and is not supported; only {value!r} is"
+                f"{key}={data[key]!r:.80} changes the result of the model and is not supported; only {value!r} is"
             )
     dropped = _FIRST_CODE_VALUES.keys() | _FIRST_CODE_IGNORED
     result = {key: value for key, value in data.items() if key not in dropped}
@@ -53,13 +53,13 @@ def _fixed_ntk(data: Mapping[str, Any], scaling: Mapping[str, Any]) -> dict[str,
     unknown = [key for key in scaling if key not in ("type", "factor") and scaling[key] is not None]
     if unknown:
         raise ValueError(
-            f"rope_scaling has {unknown[0]}={scaling[unknown[0]]!r}, which is not supported with type 'ntk'"
+            f"rope_scaling has {unknown[0]}={scaling[unknown[0]]!r:.80}, which is not supported with type 'ntk'"
         )
     numbers: dict[str, Any] = {"rope_theta": theta, "factor": factor}
     numbers |= {key: data.get(key) for key in ("hidden_size", "num_attention_heads")}
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise ValueError(f"{key}={value!r}; expected a number above 0")
+            raise ValueError(f"{key}={value!r:.80}; expected a number above 0")
     factor, width = numbers["factor"], numbers["hidden_size"] // numbers["num_attention_heads"]
     if factor <= 1:  # the first code then leaves the positions as they are
         return {"rope_type": "default", "rope_theta": theta}

@@ -22,14 +22,14 @@ _TYPES = ("geglu", "reglu")
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     kind = data.get("feed_forward_type") or "original"
     if kind not in _TYPES:
-        raise ValueError(f"feed_forward_type={kind!r} is not supported. Use one of: {', '.join(_TYPES)}")
+        raise ValueError(f"feed_forward_type={kind!r:.80} is not supported. Use one of: {', '.join(_TYPES)}")
     return {"activation": kind}
 
 
 def _write(config: EncoderConfig) -> dict[str, Any]:
     if config.activation not in _TYPES:
         raise ValueError(
-            f"a jina_bert checkpoint cannot hold activation={config.activation!r}; it needs {' or '.join(_TYPES)}"
+            f"a jina_bert checkpoint cannot hold activation={config.activation!r:.80}; it needs {' or '.join(_TYPES)}"
         )
     return {
         "model_type": "bert",

@@ -58,12 +58,12 @@ def _merge(tensors: dict[str, Tensor], folder: Path, data: Mapping[str, Any], ad
         return tensors if name is None else merge_peft(tensors, folder / name, lambda module: _locate(module, tensors))
     names = data.get("lora_adaptations") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{folder / 'config.json'} has lora_adaptations={names!r}; expected a list of names")
+        raise ValueError(f"{folder / 'config.json'} has lora_adaptations={names!r:.80}; expected a list of names")
     name = find_adapter(folder, names, adapter)
     alpha, rank = (data.get(key, default) for key, default in (("lora_alpha", 1), ("lora_rank", 4)))
     for key, value in (("lora_alpha", alpha), ("lora_rank", rank)):
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise ValueError(f"{folder / 'config.json'} has {key}={value!r}; expected a number above 0")
+            raise ValueError(f"{folder / 'config.json'} has {key}={value!r:.80}; expected a number above 0")
     return merge_stacked(tensors, None if name is None else names.index(name), alpha / rank, str(folder))
 
 

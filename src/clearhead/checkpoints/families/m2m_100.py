@@ -56,7 +56,7 @@ def _vocabulary(files: TokenizerFiles) -> SentencePieceVocabulary:
     name = files.config.get("language_codes") or "m2m100"
     if name not in M2M100_CODES:
         raise ValueError(
-            f"tokenizer_config.json in {files.folder} has language_codes={name!r}. "
+            f"tokenizer_config.json in {files.folder} has language_codes={name!r:.80}. "
             f"Use one of: {', '.join(M2M100_CODES)}"
         )
     return SentencePieceVocabulary(

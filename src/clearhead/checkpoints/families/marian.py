@@ -19,7 +19,7 @@ from clearhead.tokenizers.sentencepiece_vocabulary import SentencePieceVocabular
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     size = data.get("decoder_vocab_size")
     if size is not None and type(size) is not int:
-        raise ValueError(f"decoder_vocab_size={size!r}; expected an integer")
+        raise ValueError(f"decoder_vocab_size={size!r:.80}; expected an integer")
     return {"target_vocab_size": data["vocab_size"] if size is None else size}
 
 

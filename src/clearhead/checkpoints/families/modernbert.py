@@ -22,21 +22,21 @@ _BIASES: dict[str, Part] = {"attention_bias": "attention", "mlp_bias": "feedforw
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     if data.get("hidden_activation", "gelu") != "gelu":
-        raise ValueError(f"hidden_activation={data['hidden_activation']!r} is not supported. Use gelu")
+        raise ValueError(f"hidden_activation={data['hidden_activation']!r:.80} is not supported. Use gelu")
     layers = int(data["num_hidden_layers"])
     if layers > 10_000:
         raise ValueError(f"num_hidden_layers={layers}; expected at most 10,000")
     for key in ("local_attention", "global_attn_every_n_layers"):
         value = 1 if data.get(key) is None else data[key]
         if type(value) is not int or value < 0:
-            raise ValueError(f"{key}={value!r}; expected an integer of at least 0")
+            raise ValueError(f"{key}={value!r:.80}; expected an integer of at least 0")
     if data.get("layer_types") is not None and not isinstance(data["layer_types"], list):
-        raise ValueError(f"layer_types={data['layer_types']!r}; expected a list")
+        raise ValueError(f"layer_types={data['layer_types']!r:.80}; expected a list")
     every = data.get("global_attn_every_n_layers") or 3
     kinds = data.get("layer_types") or [_LOCAL if number % every else _WHOLE for number in range(layers)]
     unknown = [kind for kind in kinds if kind not in (_WHOLE, _LOCAL)]
     if unknown:
-        raise ValueError(f"layer_types has {unknown[0]!r}. Use {_WHOLE} or {_LOCAL}")
+        raise ValueError(f"layer_types has {unknown[0]!r:.80}. Use {_WHOLE} or {_LOCAL}")
     radius = (128 if data.get("local_attention") is None else data["local_attention"]) // 2
     thetas = _thetas(data)
     return {
@@ -60,11 +60,11 @@ def _thetas(data: Mapping[str, Any]) -> dict[str, float]:
     parameters = data.get("rope_parameters") or {}
     thetas = {_WHOLE: data.get("global_rope_theta") or 160_000.0, _LOCAL: data.get("local_rope_theta") or 10_000.0}
     if not isinstance(parameters, dict) or not all(isinstance(part, dict | type(None)) for part in parameters.values()):
-        raise ValueError(f"rope_parameters={parameters!r}; expected an object for each layer type")
+        raise ValueError(f"rope_parameters={parameters!r:.80}; expected an object for each layer type")
     for kind in thetas:
         part = parameters.get(kind) or {}
         if part.get("rope_type", "default") != "default":
-            raise ValueError(f"rope_parameters has rope_type={part['rope_type']!r}. Only default is supported")
+            raise ValueError(f"rope_parameters has rope_type={part['rope_type']!r:.80}. Only default is supported")
         thetas[kind] = part.get("rope_theta", thetas[kind])
         if not isinstance(thetas[kind], int | float) or not 0 < thetas[kind] < 1e30:
             raise ValueError(f"the rotary base of {kind} is {thetas[kind]!r:.40}; expected a number above 0")

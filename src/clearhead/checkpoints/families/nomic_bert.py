@@ -58,11 +58,11 @@ def _translate(data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
     activation = data.get("activation_function")
     if not isinstance(activation, str) or activation not in _GATES:
-        raise ValueError(f"activation_function={activation!r} is not supported. Use one of: {', '.join(_GATES)}")
+        raise ValueError(f"activation_function={activation!r:.80} is not supported. Use one of: {', '.join(_GATES)}")
     for key, value in _FIRST_CODE_VALUES.items():
         if data.get(key) not in (None, value):
             raise ValueError(
-                f"{key}={data[key]!r} changes the result of the model and is not supported; only {value!r} is"
+                f"{key}={data[key]!r:.80} changes the result of the model and is not supported; only {value!r} is"
             )
     dropped = _FIRST_CODE_VALUES.keys() | _FIRST_CODE_IGNORED
     return {_RENAMED.get(key, key): value for key, value in data.items() if key not in dropped} | {
@@ -73,7 +73,7 @@ def _translate(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     heads, width, head_dim = data["num_attention_heads"], data["hidden_size"], data.get("head_dim")
     if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
-        raise ValueError(f"head_dim={head_dim!r}; expected an integer of at least 1")
+        raise ValueError(f"head_dim={head_dim!r:.80}; expected an integer of at least 1")
     return {
         "head_dim": None if head_dim is not None and head_dim * heads == width else head_dim,
         **read_rotary(data, 1000.0),

@@ -20,7 +20,7 @@ _VOCABULARY = SentencePieceVocabulary(
 def _vocabulary(files: TokenizerFiles) -> SentencePieceVocabulary:
     offset = files.config.get("offset", 103)
     if offset != 103:
-        raise ValueError(f"tokenizer_config.json in {files.folder} has offset={offset!r}; only 103 is supported")
+        raise ValueError(f"tokenizer_config.json in {files.folder} has offset={offset!r:.80}; only 103 is supported")
     return _VOCABULARY
 
 

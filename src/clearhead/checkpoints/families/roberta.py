@@ -21,7 +21,7 @@ def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     pad_id = 1 if data.get("pad_token_id") is None else data["pad_token_id"]
     rows = data.get("max_position_embeddings", 512)
     if type(pad_id) is not int or type(rows) is not int:
-        raise ValueError(f"pad_token_id={pad_id!r}, max_position_embeddings={rows!r}; expected integers")
+        raise ValueError(f"pad_token_id={pad_id!r:.80}, max_position_embeddings={rows!r:.80}; expected integers")
     return {"max_len": rows - pad_id - 1, "pad_id": pad_id}
 
 

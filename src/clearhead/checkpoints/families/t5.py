@@ -24,7 +24,7 @@ def _vocabulary(files: TokenizerFiles) -> SentencePieceVocabulary:
     count = files.config.get("extra_ids", 100)
     if type(count) is not int or count < 0:
         raise ValueError(
-            f"tokenizer_config.json in {files.folder} has extra_ids={count!r}; expected an integer of at least 0"
+            f"tokenizer_config.json in {files.folder} has extra_ids={count!r:.80}; expected an integer of at least 0"
         )
     sentinels = tuple(f"<extra_id_{number}>" for number in reversed(range(count)))
     return SentencePieceVocabulary("T5Tokenizer", ("spiece.model",), last_tokens=sentinels)
@@ -76,10 +76,10 @@ _PLAIN, _GATED = _table(gated=False), _table(gated=True)
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
     name = data.get("feed_forward_proj", "gated-gelu" if data["model_type"] == "mt5" else "relu")
     if not isinstance(name, str) or name not in _ACTIVATIONS:
-        raise ValueError(f"feed_forward_proj={name!r} is not supported. Use one of: {', '.join(_ACTIVATIONS)}")
+        raise ValueError(f"feed_forward_proj={name!r:.80} is not supported. Use one of: {', '.join(_ACTIVATIONS)}")
     drop_prob = data.get("dropout_rate", 0.1)
     if isinstance(drop_prob, bool) or not isinstance(drop_prob, int | float):
-        raise ValueError(f"dropout_rate={drop_prob!r}; expected a number")
+        raise ValueError(f"dropout_rate={drop_prob!r:.80}; expected a number")
     first = data["model_type"] == "t5" and data.get(
         "scale_decoder_outputs", data.get("tie_word_embeddings") is not False
     )
@@ -106,7 +106,7 @@ def _write(config: Seq2SeqConfig) -> dict[str, Any]:
     )
     if config.activation not in foreign:
         raise ValueError(
-            f"a T5 checkpoint cannot hold activation={config.activation!r}; it needs one of {list(foreign)}"
+            f"a T5 checkpoint cannot hold activation={config.activation!r:.80}; it needs one of {list(foreign)}"
         )
     filled = replace(config, head_dim=symmetric.head_dim, activation_drop_prob=symmetric.activation_drop_prob)
     if config.activation_drop_prob not in (None, config.drop_prob) or symmetric != filled:

@@ -118,7 +118,7 @@ def merge_peft(
     config, source = read_json(folder / _CONFIG), folder / _WEIGHTS
     for key, allowed in _PLAIN_VALUES.items():
         if config.get(key) not in allowed:
-            raise ValueError(f"{folder / _CONFIG} has {key}={config[key]!r}, which is not supported")
+            raise ValueError(f"{folder / _CONFIG} has {key}={config[key]!r:.80}, which is not supported")
     if not source.is_file():
         raise ValueError(f"{folder} has no {_WEIGHTS}")
     rank, alpha = (_positive(config.get(key), key, folder / _CONFIG) for key in ("r", "lora_alpha"))
@@ -154,5 +154,5 @@ def _updated(weight: Tensor, left: Tensor, right: Tensor, scale: float, what: st
 
 def _positive(value: object, key: str, source: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise ValueError(f"{source} has {key}={value!r}; expected a number above 0")
+        raise ValueError(f"{source} has {key}={value!r:.80}; expected a number above 0")
     return float(value)

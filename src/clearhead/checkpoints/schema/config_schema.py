@@ -188,7 +188,7 @@ class ConfigSchema(Generic[Config]):
         ]
         supported = f"; {_join(others)} can" if others else ""
         required = self._required_value(kind, name, value, extra)
-        return f"a {self.model_type} checkpoint cannot hold {name}={value!r}; it needs {required!r}{supported}"
+        return f"a {self.model_type} checkpoint cannot hold {name}={value!r:.80}; it needs {required!r}{supported}"
 
     def _from_json(
         self, kind: type[Config], data: Mapping[str, Any], names: Iterable[str], source: str, **extra: Any

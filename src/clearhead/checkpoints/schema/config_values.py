@@ -39,14 +39,14 @@ def check_field(kind: type, name: str, value: Any) -> Any:
     declared = kind.__dataclass_fields__[name].type  # type: ignore[attr-defined]
     if get_origin(declared) is Literal:
         if value not in get_args(declared):
-            raise ValueError(f"expected {name} to be one of {', '.join(get_args(declared))}; got {value!r}")
+            raise ValueError(f"expected {name} to be one of {', '.join(get_args(declared))}; got {value!r:.80}")
         return value
     if get_origin(declared) is tuple:
         item_types = get_args(get_args(declared)[0]) or (int,)
         if not isinstance(value, tuple) or not all(
             type(item) in item_types or (item is None and NoneType in item_types) for item in value
         ):
-            raise ValueError(f"expected {name} to be a tuple of integers; got {value!r}")
+            raise ValueError(f"expected {name} to be a tuple of integers; got {value!r:.80}")
         return value
     types = field_types(kind, name)
     if value is None and NoneType in types:
@@ -88,7 +88,7 @@ def check_number(value: object, types: tuple[object, ...], key: str, source: str
         except OverflowError:
             raise ValueError(f"{source} has {key}={value!r:.40}, which is greater than any float") from None
     if not isinstance(value, int):
-        raise ValueError(f"{source} has {key}={value!r}; expected an integer")
+        raise ValueError(f"{source} has {key}={value!r:.80}; expected an integer")
     if abs(value) >= _MAX_INT:
         raise ValueError(f"{source} has {key}={value!r:.40}; expected an integer below {_MAX_INT:,}")
     return value
@@ -101,7 +101,9 @@ def our_activation(name: object, key: str, source: str, *, gated: bool = False) 
         ValueError: the activation is not supported.
     """
     if not isinstance(name, str) or name not in ACTIVATIONS:
-        raise ValueError(f"{source} has {key}={name!r}, which is not supported. Use one of: {', '.join(ACTIVATIONS)}")
+        raise ValueError(
+            f"{source} has {key}={name!r:.80}, which is not supported. Use one of: {', '.join(ACTIVATIONS)}"
+        )
     ours = ACTIVATIONS[name]
     return next(whole for whole, gate in GATES.items() if gate == ours) if gated else ours
 

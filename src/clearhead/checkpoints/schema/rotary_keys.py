@@ -27,18 +27,23 @@ def read_rotary(data: Mapping[str, Any], default_theta: float) -> dict[str, floa
     name = "rope_scaling" if data.get("rope_scaling") else "rope_parameters"
     parameters = data.get(name) or {}
     if not isinstance(parameters, dict):
-        raise ValueError(f"{name}={parameters!r}; expected an object")
+        raise ValueError(f"{name}={parameters!r:.80}; expected an object")
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if not isinstance(kind, str) or kind not in _SUPPORTED:
-        raise ValueError(f"{name} has rope_type={kind!r}, which is not supported. Use one of: {', '.join(_SUPPORTED)}")
+        raise ValueError(
+            f"{name} has rope_type={kind!r:.80}, which is not supported. Use one of: {', '.join(_SUPPORTED)}"
+        )
     known = {"rope_type", "type", "partial_rotary_factor", *_SUPPORTED[kind]}
     for key, value in parameters.items():
         if key not in known and value is not None:
-            raise ValueError(f"{name} has {key}={value!r}, which a rope_type of {kind!r} does not use. Remove the key")
+            raise ValueError(
+                f"{name} has {key}={value!r:.80}, which a rope_type of {kind!r} does not use. Remove the key"
+            )
     for source in (data, parameters):
         if source.get("partial_rotary_factor") not in (None, 1):
             raise ValueError(
-                f"partial_rotary_factor={source['partial_rotary_factor']!r} is not supported; all columns are rotated"
+                f"partial_rotary_factor={source['partial_rotary_factor']!r:.80} is not supported; all columns are "
+                "rotated"
             )
     theta = parameters.get("rope_theta")
     theta = data.get("rope_theta") if theta is None else theta
@@ -67,5 +72,5 @@ def write_rotary(config: EncoderConfig) -> dict[str, Any]:
 
 def _positive(value: object, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
-        raise ValueError(f"{key}={value!r}; expected a number above 0")
+        raise ValueError(f"{key}={value!r:.80}; expected a number above 0")
     return float(value)

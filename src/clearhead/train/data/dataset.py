@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from clearhead.data.records import Row
 from clearhead.io.folders import atomic_folder
 from clearhead.io.locks import LOCK_NAME, remove_stale_lock, writer_lock
+from clearhead.io.reading import read_file
 from clearhead.train.data.writer import MANIFEST, TYPE_CODES, DatasetWriter, Example, Manifest
 
 Examples = Callable[[Sequence[Row]], Iterable[Sequence[Example]]]
@@ -202,8 +203,8 @@ def _reason_to_skip(example: Example, max_tokens: int | None) -> str | None:
 
 def _read_manifest(folder: Path) -> Manifest:
     try:
-        content = (folder / MANIFEST).read_bytes()
-    except OSError as error:
+        content = read_file(folder / MANIFEST)
+    except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is not a tokenized dataset: {error}") from None
     try:
         return Manifest.model_validate_json(content)
