@@ -59,21 +59,37 @@ def test_inputs_are_not_overwritten(models, tmp_path, name):
         ("verify {0}/bert -o {1}", "bert/config.json"),
         ("translate a.txt -m {0}/marian -o {1}", "marian/vocab.json"),
         ("classify a.txt -m {0}/classifier -o {1}", "classifier/config.json"),
+        ("translate a.txt -m {0}/marian -o {1}", "marian/source.spm"),
+        ("view hello -m {0}/bert -o {1}", "run/state.ckpt"),
+        ("translate a.txt -m {0}/marian -o {1}", "run/recipe.yaml"),
+        ("encode a.txt -m {0}/bert -o {1}", "module/config.jsonl"),
         ("encode a.txt -m {0}/bert -o {1}", "index/documents.jsonl"),
+        ("encode a.txt -m {0}/bert -o {1}", "index/new.jsonl"),
     ],
 )
 def test_files_of_models_and_indexes_are_not_overwritten(models, tmp_path, arguments, output):
     (tmp_path / "a.txt").write_text("hello world\n")
-    (tmp_path / "index").mkdir()
-    for name in ("index.json", "documents.jsonl"):
-        (tmp_path / "index" / name).write_text("{}\n")
-    path = tmp_path / output if "index" in output else models / output
-    before = path.read_bytes()
+    for name in ("index/index.json", "index/documents.jsonl", "run/versions.json", "run/recipe.yaml", "run/state.ckpt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
+    (tmp_path / "modules.json").write_text("[]\n")
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "config.jsonl").write_text("{}\n")
+    path = tmp_path / output if (tmp_path / output).parent.is_dir() else models / output
+    before = path.read_bytes() if path.exists() else None
     error = refused(*arguments.format(models, path).split(), cwd=tmp_path)
-    assert error == (
-        f"clearhead: error: {path} is part of a model or an index and would be overwritten; give another output\n"
-    )
-    assert path.read_bytes() == before
+    what = "is inside an index, which has only its own files"
+    if "index" not in output:
+        what = "may be a part of a model or a run and would be overwritten"
+    assert error == f"clearhead: error: {path} {what}; give another output\n"
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_results_in_the_folder_of_a_model_are_replaced(models, tmp_path):
+    (tmp_path / "a.txt").write_text("hello world\n")
+    folder = shutil.copytree(models / "bert", tmp_path / "bert")
+    for name in ("out.npy", "out.npy", "out.parquet", "out.parquet"):
+        assert clearhead("encode", tmp_path / "a.txt", "-m", folder, "-o", folder / name)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -344,10 +344,8 @@ def test_recipes_without_files_or_with_null_characters(tmp_path):
 
 def test_sizes_of_a_search_name_the_file(mbart, tmp_path):
     folder = shutil.copytree(mbart, tmp_path / "model")
-    change(folder / "generation_config.json", num_beams=2**63 - 1)
     model = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     options = {"source_lang": "en_XX", "target_lang": "de_DE"}
-    refused(lambda: model.generate(["a"], **options), "num_beams", "generation_config.json")
     for beams in (10**400, 5000):
         refused(lambda beams=beams: model.generate(["a"], beam_size=beams, **options), "generation_config.json")
 

@@ -160,7 +160,7 @@ class GenerationConfig:
             raise ValueError(f"length_penalty must be within ±{MAX_LENGTH_PENALTY}; got {self.length_penalty}")
         for name in ("do_sample", "renormalize_logits"):
             if type(getattr(self, name)) is not bool:
-                raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be true or false; got {getattr(self, name)!r:.80}")
         if self.early_stopping != "never" and type(self.early_stopping) is not bool:
             raise ValueError(f'early_stopping must be True, False or "never"; got {self.early_stopping!r}')
         if self.eos_ids == ():
@@ -239,7 +239,7 @@ class GenerationConfig:
         """
         for name, token_id in self._token_ids():
             if type(token_id) is not int or not 0 <= token_id < vocab_size:
-                raise ValueError(f"{name} holds {token_id!r}; token ids are 0 to {vocab_size - 1}")
+                raise ValueError(f"{name} holds {token_id!r:.80}; token ids are 0 to {vocab_size - 1}")
 
     def _token_ids(self) -> Iterator[tuple[str, int | None]]:
         yield from (("bad_words_ids", token_id) for words in self.bad_words_ids for token_id in words)
@@ -298,4 +298,4 @@ def _check_number(name: str, value: object, minimum: int | float, kind: type) ->
     if isinstance(value, bool) or not number or not value >= minimum:  # type: ignore[operator]
         expected = "a whole number" if kind is int else "a number"
         bound = "" if minimum == -math.inf else f" of at least {minimum}"
-        raise ValueError(f"{name} must be {expected}{bound}; got {value!r}")
+        raise ValueError(f"{name} must be {expected}{bound}; got {value!r:.80}")

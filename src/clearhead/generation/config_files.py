@@ -74,21 +74,26 @@ def load_generation_config(folder: Path, beam_size: int = 5) -> GenerationConfig
     return config_from_dict(values, beam_size, str(folder / "config.json"))
 
 
-def load_checked_config(folder: Path, vocab_size: int) -> GenerationConfig:
-    """Read a generation config as `load_generation_config`, and check its token ids.
+def load_checked_config(folder: Path, vocab_size: int, model_max_length: int | None) -> GenerationConfig:
+    """Read a generation config as `load_generation_config`, and check that the model can generate with it.
 
     Args:
         folder: the checkpoint's folder.
         vocab_size: number of tokens in the target's vocabulary.
+        model_max_length: longest target of the model; None for no limit.
 
     Raises:
-        ValueError: a wrong value, or a token id outside the vocabulary; the message names the file.
+        ValueError: a wrong value, a token id outside the vocabulary, more beams than tokens, or a minimum length above
+            the maximum; the message names the file.
     """
     path = folder / "generation_config.json"
     path = path if path.is_file() else folder / "config.json"
     try:
         config = load_generation_config(folder)
         config.check_ids(vocab_size)
+        if config.beam_size > vocab_size:
+            raise ValueError(f"num_beams is {config.beam_size}; expected at most the {vocab_size} tokens")
+        config.max_target_length(1, model_max_length)
     except IndexError:
         raise ValueError(f"{path}: decoder_start_token_id is an empty list; give one token id") from None
     except ValueError as error:
@@ -154,7 +159,7 @@ def _changes_output(key: str, value: object, data: Mapping[str, Any], origin: st
         return False
     if key in _NEUTRAL_VALUES:
         if value not in _NEUTRAL_VALUES[key]:
-            raise ValueError(f"{origin} says {key}={value!r}, which changes the output and is not supported")
+            raise ValueError(f"{origin} says {key}={value!r:.80}, which changes the output and is not supported")
         return False
     # some files set these to 0 for a search, which does not use them
     return not (key in ("temperature", "top_p") and value == 0 and not data.get("do_sample"))
@@ -179,7 +184,7 @@ def _parsed(key: str, value: Any, origin: str) -> dict[str, Any]:
     if key in {field.name for field in fields(GenerationConfig)} - {*_NOT_IN_TRANSFORMERS, *_RENAMED}:
         return {key: value}
     raise ValueError(
-        f"{origin} says {key}={value!r}, which is unknown and may change the output; "
+        f"{origin} says {key}={value!r:.80}, which is unknown and may change the output; "
         "if it does not, remove it from the file"
     )
 
@@ -187,7 +192,7 @@ def _parsed(key: str, value: Any, origin: str) -> dict[str, Any]:
 def _ids(value: object) -> tuple[int, ...]:
     ids = tuple(value) if isinstance(value, list) else (value,)
     if not all(type(token_id) is int for token_id in ids):
-        raise ValueError(f"token ids are whole numbers; got {value!r}")
+        raise ValueError(f"token ids are whole numbers; got {value!r:.80}")
     return ids
 
 

@@ -28,7 +28,7 @@ class TaskPrompts:
         tasks = read_json(folder / "config.json").get("task_specific_params") or {}
         if not isinstance(tasks, dict) or not all(isinstance(options, dict) for options in tasks.values()):
             raise ValueError(
-                f"{folder / 'config.json'} says task_specific_params={tasks!r}; expected an object for each task"
+                f"{folder / 'config.json'} says task_specific_params={tasks!r:.80}; expected an object for each task"
             )
         return cls(tasks)
 

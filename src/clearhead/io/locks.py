@@ -30,8 +30,9 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
     """Lock a file, or a folder that is replaced as a whole, until the block ends.
 
     Enter the block before reading the inputs of the result, and leave it after the last rename. The lock is a hidden
-    file next to the output. For an existing folder there is a second one inside, as with `folder_lock`. The operating
-    system releases both when the process ends, even after SIGKILL.
+    file next to the output. For an existing folder there is a second one inside, as with `folder_lock`; it is the only
+    one if the folder's parent is read-only. The operating system releases both when the process ends, even after
+    SIGKILL.
 
     Args:
         output: the file or folder.
@@ -39,13 +40,14 @@ def writer_lock(output: Path, *, wait: float = 0.0) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process still holds the lock after `wait` seconds; the message names the process.
-        OSError: the folder of the output is not writable.
+        OSError: the folder of a file or of a new folder is not writable; the error names it.
 
     >>> import tempfile, pathlib; from clearhead.io.locks import writer_lock
     >>> with writer_lock(pathlib.Path(tempfile.mkdtemp()) / "vectors.npy"): pass
     """
     with contextlib.ExitStack() as locks:
-        locks.enter_context(_locked(_lock_path(output), output, wait))
+        with _read_only_parent_allowed(output):
+            locks.enter_context(_locked(_lock_path(output), output, wait))
         if output.is_dir():
             locks.enter_context(_locked(output.resolve() / LOCK_NAME, output, wait))
         yield
@@ -66,11 +68,8 @@ def folder_lock(folder: Path, *, wait: float = 0.0) -> Iterator[None]:
     >>> with folder_lock(pathlib.Path(tempfile.mkdtemp()) / "run"): pass
     """
     with contextlib.ExitStack() as locks:
-        try:
+        with _read_only_parent_allowed(folder):
             locks.enter_context(_locked(_lock_path(folder), folder, wait))
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
         if not folder.exists():
             locks.callback(_remove_empty, folder)
         _make_folder(folder)
@@ -116,6 +115,16 @@ def remove_stale_lock(output: Path) -> None:
         if _lock_path(output).exists():
             with writer_lock(output):
                 pass
+
+
+@contextlib.contextmanager
+def _read_only_parent_allowed(output: Path) -> Iterator[None]:
+    """Ignore that the lock next to an existing folder cannot be made; the one inside is enough then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not output.is_dir():
+            raise
 
 
 LOCK_NAME = ".clearhead.lock"

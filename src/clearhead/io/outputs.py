@@ -26,7 +26,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
-    """Check that an output is not one of the inputs, or a file of a model or an index.
+    """Check that an output is not one of the inputs, a file of a model or a run, or in the folder of an index.
 
     Args:
         output: the file.
@@ -40,18 +40,28 @@ def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
     """
     if any(source not in (None, "-") and _is_same(output, source) for source in inputs):
         raise ValueError(f"{output} is also an input and would be overwritten; give another output")
-    is_own = output.name in _MODEL_NAMES or output.suffix in _MODEL_SUFFIXES
-    for name in ("config.json", "index.json"):
-        if is_own and output.is_file() and (output.parent / name).is_file():
-            raise ValueError(f"{output} is part of a model or an index and would be overwritten; give another output")
+    if (output.parent / "index.json").is_file() and (output.parent / "documents.jsonl").is_file():
+        raise ValueError(f"{output} is inside an index, which has only its own files; give another output")
+    if output.is_file() and (output.suffix in _WEIGHTS or _may_be_part(output)):
+        raise ValueError(f"{output} may be a part of a model or a run and would be overwritten; give another output")
 
 
-_MODEL_NAMES = {
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "modules.json", "index.json", "documents.jsonl", "training.json"),
-}
-_MODEL_SUFFIXES = {".safetensors", ".bin", ".spm", ".model", ".usearch", ".float32", ".bfloat16", ".int8"}
-"""Files of models and indexes, next to their config.json or index.json."""
+def _may_be_part(path: Path) -> bool:
+    if path.suffix in (".npy", ".parquet", ".html") or (path.suffix == ".txt" and path.name not in _VOCABULARIES):
+        return False
+    folder = path.parent
+    is_model = (folder / "config.json").is_file() and any(file.suffix in _WEIGHTS for file in folder.iterdir())
+    names = (
+        folder / "modules.json",
+        folder.parent / "modules.json",
+        folder / "tokenizer.json",
+        folder / "versions.json",
+    )
+    return is_model or any(name.is_file() for name in names)
+
+
+_WEIGHTS = {".safetensors", ".bin", ".ckpt", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".spm", ".model"}
+_VOCABULARIES = ("vocab.txt", "merges.txt")
 
 
 def _is_same(path: Path, other: Any) -> bool:

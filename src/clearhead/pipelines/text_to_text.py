@@ -137,7 +137,7 @@ class TextToText(Pipeline[Seq2Seq]):
                 model,
                 check_vocabulary(load_tokenizer(folder, family.model_type), folder, *sizes),
                 family,
-                load_checked_config(folder, sizes[1]),
+                load_checked_config(folder, sizes[1], model.config.max_len),
                 TaskPrompts.from_folder(folder),
                 graphs,
                 precision=precision,

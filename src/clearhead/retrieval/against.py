@@ -19,13 +19,10 @@ from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.locks import writer_lock
 from clearhead.models.heads import pool
 from clearhead.retrieval.canaries import BOUNDS, TEXTS, read_vectors
-from clearhead.retrieval.manifest import read_manifest
+from clearhead.retrieval.manifest import HISTORY, read_manifest
 from clearhead.runtime.onnx import open_session, run_session
 from clearhead.runtime.vectors import Vectors
 from clearhead.tokenizers.tokenizer import Tokenizer
-
-HISTORY = "comparisons.jsonl"
-"""File in an index with one line for each comparison, the oldest first."""
 
 _TIMEOUT = 60.0
 _WAIT = 5.0

@@ -14,13 +14,9 @@ from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
 from clearhead.retrieval.exact import TopRows, best, score_rows, search_exact
 from clearhead.retrieval.files import StoredRows
-from clearhead.retrieval.manifest import IndexFolderError, read_manifest
+from clearhead.retrieval.manifest import GRAPH, GRAPH_STATE, IndexFolderError, read_manifest
 from clearhead.runtime.vectors import Vectors
 
-GRAPH = "graph.usearch"
-"""File of the graph. It is made when it is first used."""
-GRAPH_STATE = "graph.json"
-"""Size and SHA-256 of the graph. usearch does not check a file, and a damaged one would end the process."""
 _WINDOW = 50_000
 
 

@@ -23,7 +23,17 @@ from clearhead.io.outputs import check_not_input
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import canaries, identity
 from clearhead.retrieval.files import IndexWriter
-from clearhead.retrieval.manifest import MANIFEST, PENDING, RESERVED, Dtype, Manifest, is_index, read_manifest
+from clearhead.retrieval.manifest import (
+    CANARIES_FILE,
+    MANIFEST,
+    PENDING,
+    RESERVED,
+    Dtype,
+    Manifest,
+    check_is_index,
+    is_index,
+    read_manifest,
+)
 from clearhead.runtime.progress import BatchProgress
 from clearhead.runtime.streaming import WINDOW_TEXTS
 from clearhead.runtime.vectors import EncodeOptions, Vectors
@@ -139,7 +149,7 @@ def build_index(
             shutil.rmtree(part)  # without PENDING it can be the index that a killed run had replaced
         with error_path(folder):
             part.mkdir(exist_ok=True)
-        for name in (MANIFEST, PENDING, canaries.CANARIES_FILE):
+        for name in (MANIFEST, PENDING, CANARIES_FILE):
             remove_leftovers(part / name)
         empty = Manifest(made_by["truncate_dim"], options.dtype, list(corpus.keep), made_by)
         run = _Run(encoder, corpus, part, empty, options, on_step)
@@ -314,7 +324,7 @@ def _put_in_place(part: Path, folder: Path) -> None:
     note = pending.read_bytes() if pending.exists() else b""
     pending.unlink(missing_ok=True)
     try:
-        replace_folder(part, folder, _check_is_index)
+        replace_folder(part, folder, check_is_index)
     except BaseException:
         # after an exchange that cannot be undone, this is the name of the earlier index
         if part.exists() and os.path.samestat(part.stat(), new):
@@ -354,16 +364,9 @@ def _check_replaceable(folder: Path, options: BuildOptions) -> None:
         return
     if folder.is_dir() and not any(path.name != LOCK_NAME for path in folder.iterdir()):
         return
-    _check_is_index(folder)
+    check_is_index(folder)
     if not options.overwrite:
         raise ValueError(f"{folder} exists; add documents with --append, or replace the index with --overwrite")
-
-
-def _check_is_index(folder: Path) -> None:
-    if folder.is_dir() and not any(path.name != LOCK_NAME for path in folder.iterdir()):
-        return
-    if not folder.is_dir() or not is_index(folder):
-        raise ValueError(f"{folder} exists and is not an index; give another output")
 
 
 def _interrupted(part: Path, folder: Path) -> ResumeError:

@@ -10,10 +10,8 @@ from clearhead.io.json import read_json, write_json
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import identity
 from clearhead.retrieval.identity import OtherModelError
-from clearhead.retrieval.manifest import MANIFEST, IndexFolderError
+from clearhead.retrieval.manifest import CANARIES_FILE, MANIFEST, IndexFolderError
 from clearhead.runtime.vectors import Vectors
-
-CANARIES_FILE = "canaries.json"
 
 _SENTENCE = "The committee met on Tuesday to discuss the new bridge, its cost, and the noise that it would cause. "
 TEXTS = (

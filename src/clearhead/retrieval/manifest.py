@@ -12,7 +12,7 @@ from clearhead._version import __version__
 from clearhead.io.atomic import hidden_sibling
 from clearhead.io.folders import follow_link, is_renamed
 from clearhead.io.json import read_json, write_json
-from clearhead.io.locks import writer_lock
+from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 
 Dtype = Literal["float32", "bfloat16", "int8"]
 
@@ -25,6 +25,14 @@ DOCUMENTS, ENDS = "documents.jsonl", "documents.ends"
 
 CODES, BOUNDS = "codes.int8", "bounds.float32"
 """Vectors in 8 bits, and the scale of each one with the norm of its error."""
+
+CANARIES_FILE = "canaries.json"
+"""Vectors of some texts, which show whether another machine or version computes the same."""
+GRAPH, GRAPH_STATE = "graph.usearch", "graph.json"
+"""Graph of the approximate search, made when it is first used, and its size and SHA-256. usearch does not check a file,
+and a damaged one would end the process."""
+HISTORY = "comparisons.jsonl"
+"""One line for each comparison of `verify --against`, the oldest first."""
 
 RESERVED = ("text", "index", "score")
 """Names of columns that search results have."""
@@ -92,6 +100,26 @@ def is_index(folder: Path) -> bool:
         return read_json(folder / MANIFEST).get("kind") == _NAME
     except ValueError:
         return False
+
+
+def check_is_index(folder: Path) -> None:
+    """Check that a folder, whose lock is held, is an index without other files, or empty.
+
+    Raises:
+        OutputBusyError: another process writes a file in it.
+        ValueError: it is something else, or has other files.
+    """
+    if folder.is_dir() and not any(path.name != LOCK_NAME for path in folder.iterdir()):
+        return
+    if not folder.is_dir() or not is_index(folder):
+        raise ValueError(f"{folder} exists and is not an index; give another output")
+    check_unlocked(folder)
+    own = {MANIFEST, PENDING, DOCUMENTS, ENDS, CODES, BOUNDS, CANARIES_FILE, GRAPH, GRAPH_STATE, HISTORY, LOCK_NAME}
+    own |= {vectors_file(dtype) for dtype in get_args(Dtype)}
+    for path in sorted(folder.iterdir()):
+        left = path.name.startswith(".") and path.suffix in (".part", ".lock")  # by a killed process
+        if path.is_dir() or not (path.name in own or left):
+            raise ValueError(f"{folder} contains {path.name}, which is not of the index and would be deleted; move it")
 
 
 def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:

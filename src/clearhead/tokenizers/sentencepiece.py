@@ -299,5 +299,5 @@ def _read_ids(path: Path) -> dict[str, int]:
     ids = read_json(path)
     for token, number in ids.items():
         if type(number) is not int or number < 0:
-            raise ValueError(f"{path} gives {token!r} the id {number!r}; expected an integer of at least 0")
+            raise ValueError(f"{path} gives {token!r:.80} the id {number!r:.80}; expected an integer of at least 0")
     return ids

@@ -32,7 +32,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     for token in _special_tokens(config):
         if content(token) is None:
             raise ValueError(
-                f"tokenizer_config.json or special_tokens_map.json in {folder} has a special token {token!r}; "
+                f"tokenizer_config.json or special_tokens_map.json in {folder} has a special token {token!r:.80}; "
                 'expected a text, or an object with a text in "content"'
             )
     return config

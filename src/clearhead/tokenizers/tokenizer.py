@@ -60,8 +60,8 @@ class Tokenizer(MultilingualTokenizer):
         config, path = special_tokens.read_config(folder), folder / "tokenizer.json"
         if config.get("truncation_side", "right") != "right":
             raise ValueError(
-                f"{folder / 'tokenizer_config.json'} has truncation_side={config['truncation_side']!r}, which is not "
-                "supported: the ends of long texts are cut off, not their beginnings"
+                f"{folder / 'tokenizer_config.json'} has truncation_side={config['truncation_side']!r:.80}, which is "
+                "not supported: the ends of long texts are cut off, not their beginnings"
             )
         if path.is_file():
             backend = vocabulary_files.load_json(path)
@@ -205,7 +205,7 @@ class Tokenizer(MultilingualTokenizer):
         ids = [(token, self.backend.token_to_id(token)) for token in dict.fromkeys([*before, *after])]
         for token, number in ids:
             if number is None:
-                raise ValueError(f"the tokenizer has no token {token!r}, which this model adds to every text")
+                raise ValueError(f"the tokenizer has no token {token!r:.80}, which this model adds to every text")
         # a second backend with the same model; only the added special tokens differ
         backend = Backend(self.backend.model)
         backend.normalizer = self.backend.normalizer

@@ -162,7 +162,7 @@ def load_wordpiece(path: Path, config: dict[str, Any]) -> Backend:
         switches[key] = config.get(key, default)
         if not isinstance(switches[key], bool | None):
             raise ValueError(
-                f"tokenizer_config.json next to {path} has {key}={switches[key]!r}; expected true or false"
+                f"tokenizer_config.json next to {path} has {key}={switches[key]!r:.80}; expected true or false"
             )
     backend = Backend(tokenizers.models.WordPiece(vocabulary, unk_token=tokens["unk"]))
     backend.normalizer = tokenizers.normalizers.BertNormalizer(

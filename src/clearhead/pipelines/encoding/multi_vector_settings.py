@@ -204,7 +204,7 @@ def _read_modules(folder: Path, own: Mapping[str, Any], width: int) -> tuple[Ten
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind in found or kind not in ("Transformer", "Dense", "MultiVectorMask", "Normalize", "Pooling"):
             again = " a second time" if kind in found else ""
-            raise ValueError(f"{file} has a module of type {module.get('type')!r}{again}, which is not supported")
+            raise ValueError(f"{file} has a module of type {module.get('type')!r:.80}{again}, which is not supported")
         found[kind] = str(module.get("path", ""))
     native = own.get("model_type") == _MODEL_TYPE
     expected = ["Transformer", "Dense", *(["MultiVectorMask", "Normalize"] if native else [])]
@@ -266,19 +266,19 @@ def _expansion(data: object, folder: Path) -> QueryExpansion | None:
         return None
     name = f"the query_expansion of {folder}"
     if not isinstance(data, dict) or data.get("strategy") not in ("fixed", "min"):
-        raise ValueError(f'{name} is {data!r}; expected an object with the strategy "fixed" or "min"')
+        raise ValueError(f'{name} is {data!r:.80}; expected an object with the strategy "fixed" or "min"')
     if unknown := sorted(set(data) - {"strategy", "attend", "token", "length"}):
-        raise ValueError(f"{name} has {unknown[0]!r}, which is not supported")
+        raise ValueError(f"{name} has {unknown[0]!r:.80}, which is not supported")
     attend, token, length = data.get("attend", False), data.get("token"), data.get("length")
     if type(length) is not int or length < 1 or type(attend) is not bool or not isinstance(token, str | None):
-        raise ValueError(f"{name} is {data!r}; expected a length of at least 1, a bool attend, and a text as token")
+        raise ValueError(f"{name} is {data!r:.80}; expected a length of at least 1, a bool attend, and a text as token")
     return QueryExpansion(length, attend, data["strategy"] == "fixed", token)
 
 
 def _length(knobs: Mapping[str, Any], key: str, folder: Path) -> int | None:
     length = knobs.get(key)
     if length is not None and (type(length) is not int or length < 1):
-        raise ValueError(f"{folder} has {key}={length!r}; expected a number of tokens")
+        raise ValueError(f"{folder} has {key}={length!r:.80}; expected a number of tokens")
     return length
 
 

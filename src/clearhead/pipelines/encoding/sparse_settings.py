@@ -25,7 +25,7 @@ def read_sparse_settings(folder: Path) -> SentenceSettings:
             _check_pooling(path_inside(modules_file, f"{module.get('path', '')}/config.json"))
             pooled = True
         elif kind not in ("Transformer", "MLMTransformer"):
-            raise ValueError(f"{modules_file} has a module of type {module.get('type')!r}, which is not supported")
+            raise ValueError(f"{modules_file} has a module of type {module.get('type')!r:.80}, which is not supported")
     if not pooled:
         raise ValueError(f"{modules_file} has no SpladePooling; open the folder with TextEncoder")
     max_length, prompts, default = read_prompts_and_length(folder)
@@ -58,4 +58,4 @@ def _check_pooling(path: Path) -> None:
     data = read_json(path)
     for key, value in _POOLING.items():
         if data.get(key, value) != value:
-            raise ValueError(f"{path} has {key}={data[key]!r}, which is not supported; only {value!r} is")
+            raise ValueError(f"{path} has {key}={data[key]!r:.80}, which is not supported; only {value!r} is")

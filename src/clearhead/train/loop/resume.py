@@ -43,6 +43,8 @@ def check_folder(recipe: Recipe, resume: bool) -> bool:
     for name in ("config.json", "model.safetensors"):
         if (folder / name).exists():
             raise ValueError(f"{folder} already contains a model ({name}), which is kept; choose another output")
+    if (folder / "index.json").exists():
+        raise ValueError(f"{folder} is an index, which is kept; choose another output")
     # a run writes its recipe after its versions, so a recipe alone is a user's file
     if (folder / RECIPE_FILE).exists() and not (folder / VERSIONS_FILE).exists():
         raise ValueError(f"{folder / RECIPE_FILE} was not written by a run and is kept; choose another output")
