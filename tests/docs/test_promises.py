@@ -46,6 +46,10 @@ PROMISE = re.compile(
             rf"\b({AMOUNT} times|twice) (as (large|much)|the (size|memory|weights|input))\b",
             r"\ba (half|third|quarter) of the (size|memory)\b",
             r"\bthe (maximum|minimum|limit)s? (is|are) \S+|\bin memory\b|\bare kept if\b",
+            r"\b(with|in|for|on) (any|every|each) (number|size|length|precision|path|order|batch)\b",
+            rf"\b{AMOUNT} bytes\b|\b(twice|{AMOUNT} times) as (fine|long|many|high|small)\b",
+            r"\b(changes|renames|loses|opens|leaves|writes|has|have) no (setting|file|measurable)\b|\bno \w+ (renames|changes|deletes)\b",
+            r"\bimmediately\b|\bno measurable\b|\bbefore its \w+ is\b",
         )
     ),
     re.IGNORECASE,
@@ -87,6 +91,9 @@ NO_PROMISE = {
     "A few columns of the activations are ten times as large": "a property of models",
     "BM25 counts the words of all documents in memory": "how the search works",
     "a line without end is held in memory": "a known limit",
+    "made no measurable difference on captions": "the result of the command on the page",
+    "eight times the sentences take 1.2 times as long": "the result of the command on the page",
+    "an update with R-Drop takes 2.1 times as long": "the result of the command on the page",
     "with a student of a quarter of the size": "the result of a training run",
 }
 """Parts of sentences that match and promise nothing, and why."""
