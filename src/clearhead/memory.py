@@ -22,6 +22,10 @@ class MemoryLimitError(ValueError):
     """More memory is required than is available."""
 
 
+class LongTextError(MemoryLimitError):
+    """A text is too long to be tokenized in the available memory."""
+
+
 def check_memory(required: int, what: str, advice: str, device: "torch.device | None" = None) -> None:
     """Raise an error for an allocation that exceeds the available memory.
 

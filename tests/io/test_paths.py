@@ -1,4 +1,4 @@
-"""Paths that are not UTF-8, lead through a file or lead nowhere, and errors without a path."""
+"""Paths that are not UTF-8, lead through a file or lead nowhere, and errors about memory, which have no path."""
 
 import functools
 import os
@@ -7,7 +7,9 @@ import sys
 
 import pytest
 from support.command import clearhead, refused
+from support.models import families
 
+from clearhead import memory
 from clearhead.data.corpus import Corpus
 from clearhead.retrieval.index import Index
 
@@ -90,3 +92,20 @@ def test_missing_memory_is_reported_in_one_line(tiny_bert, tmp_path, error, mess
     arguments = ("encode", tmp_path / "a.txt", "-m", tiny_bert, "-o", tmp_path / "v.npy")
     hook = functools.partial(fail_to_read, error)
     assert f"clearhead: error: not enough memory: {message}" in refused(*arguments, hook=hook)
+
+
+def without_memory():
+    memory.available_memory = lambda device=None: 2**24
+
+
+@pytest.mark.parametrize("command", ["encode", "index", "classify", "translate"])
+def test_text_that_the_memory_cannot_hold_is_named(tiny_bert, tmp_path, command):
+    character = "x" if command == "translate" else "\0"  # WordPiece cuts long words
+    (tmp_path / "a.txt").write_text("hello world\n" + character * 10**6 + "\nthe bridge\n")
+    model = ("-m", tiny_bert) if command in ("encode", "index") else ()
+    if command == "classify":
+        families.make("bert", tmp_path / "classifier", "ForSequenceClassification")
+        model = ("-m", tmp_path / "classifier")
+    output = tmp_path / ("v.npy" if command == "encode" else "out")
+    line = refused(command, tmp_path / "a.txt", *model, "-o", output, hook=without_memory)
+    assert f"{tmp_path / 'a.txt'}, line 2: tokenizing a text of 1,000,000 characters" in line

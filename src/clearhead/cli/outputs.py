@@ -93,6 +93,7 @@ def write_results(
 
     with (
         error_context(location=corpus.location),
+        corpus.locate_long_text(),
         line_writer(output) as write,
         token_progress(corpus.total_bytes, shows_progress(output), description=description) as on_step,
     ):

@@ -192,14 +192,15 @@ def _encode(
 
 
 def locate_errors(windows: Iterator[EncodedBatch], corpus: Corpus, offset: int = 0) -> Iterator[EncodedBatch]:
-    """Yield windows of a corpus; a `NonFiniteError` among them gets the file and line of its text.
+    """Yield windows of a corpus; a `NonFiniteError` or `LongTextError` gets the file and line of its text.
 
     Args:
         windows: encoded batches of `TextEncoder.stream`.
         corpus: the corpus that the stream reads.
         offset: number of texts of the corpus before the first of the stream.
     """
-    with error_context(index=offset.__add__, location=lambda index: corpus.location(offset + index)):
+    location = lambda index: corpus.location(offset + index)  # noqa: E731
+    with corpus.locate_long_text(), error_context(index=offset.__add__, location=location):
         yield from windows
 
 

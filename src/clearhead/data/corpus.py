@@ -28,6 +28,7 @@ from clearhead.data.lines import (
 )
 from clearhead.data.tables import Cells, Column, json_rows, missing_column, separated_rows, separator_hint, table_header
 from clearhead.io.json import path_text
+from clearhead.memory import LongTextError
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Corpus:
         self._kept: deque[list[Any]] = deque()
         self.bytes_read = self.texts_read = 0
         self._starts: list[int] = []  # number of the first text of each source
+        self._longest = (0, 0)  # length and number of the longest text so far
         for source in self.sources:
             self._check(source)
 
@@ -104,7 +106,7 @@ class Corpus:
 
     def read(self, start: int = 0) -> Iterator[str]:
         """Yield the texts from number `start` on; progress as in `__iter__`."""
-        self.bytes_read, self.texts_read, self._starts = 0, start, []
+        self.bytes_read, self.texts_read, self._starts, self._longest = 0, start, [], (0, 0)
         self._kept.clear()
         bytes_before = number = 0
         for source in self.sources:
@@ -112,6 +114,7 @@ class Corpus:
             for text in self._texts(source):
                 if number >= start:
                     self.texts_read = number + 1
+                    self._longest = max(self._longest, (len(text), number))
                     yield text
                 else:
                     self._kept.clear()
@@ -139,6 +142,14 @@ class Corpus:
         with open_bytes(Path(source)) as file:
             cells = self._cells(self._lines(file, source), source)
             return f"{source}, line {number + 1}" if cells is None else next(itertools.islice(cells, number, None))[0]
+
+    @contextlib.contextmanager
+    def locate_long_text(self) -> Iterator[None]:
+        """Add the file and line of the longest text so far to a `LongTextError` that the block raises."""
+        try:
+            yield
+        except LongTextError as error:
+            raise LongTextError(f"{self.location(self._longest[1])}: {error}") from None
 
     def _texts(self, source: str) -> Iterator[str]:
         if source.endswith(ARROW_SUFFIXES):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from clearhead.memory import check_memory
+from clearhead.memory import LongTextError, MemoryLimitError, check_memory
 from clearhead.tokenizers.base import Tokens, describe_invalid_unicode
 from clearhead.tokenizers.vocabulary_files import WORDS
 
@@ -179,11 +179,14 @@ def split_rules_of_pieces(pieces: Iterable[str]) -> SplitRules | None:
 
 
 def _check_tokenizing_memory(text: str) -> None:
-    check_memory(
-        _BYTES_PER_CHARACTER * len(text),
-        f"tokenizing a text of {len(text):,} characters that cannot be split at a space",
-        "Split the text.",
-    )
+    try:
+        check_memory(
+            _BYTES_PER_CHARACTER * len(text),
+            f"tokenizing a text of {len(text):,} characters that cannot be split at a space",
+            "Split the text.",
+        )
+    except MemoryLimitError as error:
+        raise LongTextError(str(error)) from None
 
 
 def _check_unicode(texts: Sequence[str], rest: str) -> None:
