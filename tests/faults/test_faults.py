@@ -13,7 +13,6 @@ from faults.__main__ import spread
 from faults.check import EXCLUDED, is_complete
 from faults.commands import FILES, FOLDERS
 
-FAST = ("classify",)
 TWO_FAULTS = ("--fault", "SIGKILL", "--fault", "disk full")
 LONG = {"benchmark generate", "benchmark train"}
 """Commands that take minutes here, and write their report as `benchmark encode` does; `python -m faults` has them."""
@@ -96,13 +95,9 @@ def test_damaged_commands_are_found(tmp_path):
 
 
 # several commands in one process: its start takes longer than the faults of one
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("names", "faults"),
-    [
-        (FAST, TWO_FAULTS),
-        pytest.param(FAST, (), marks=pytest.mark.slow),  # all of them
-        *(pytest.param(NAMES[first::6], TWO_FAULTS, marks=pytest.mark.slow) for first in range(6)),
-    ],
+    ("names", "faults"), [(("classify",), ()), *((NAMES[first::6], TWO_FAULTS) for first in range(6))]
 )
 def test_commands_leave_the_old_or_the_new_file(names, faults, tmp_path):
     if inject.compile_library(tmp_path) is None:

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from fuzz.test_findings import change, refused
 from support.models import families, folders
 
 from clearhead.pipelines.auto import load_pipeline
-from fuzz.test_findings import change, refused
 
 LONG = [[[["deep"] * 9] * 9] * 9] * 9
 
