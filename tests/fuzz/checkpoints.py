@@ -20,7 +20,13 @@ KEY_VALUES: list[Any] = [
     *({"x": 1}, ["x"], [[[[1]]]]),
 ]
 """Values of each key in the systematic cases."""
-NAMED = ("generation_config.json", "regularize.", "the context of pair 0", "the prompt takes", "/training-data/")
+NAMED = (
+    "num_beams in generation_config.json",
+    "regularize.",
+    "the context of pair 0",
+    "the prompt takes",
+    "/training-data/",
+)
 """What an error may name in place of the folder: it is raised for a text, a batch or the training data."""
 MAX_KEYS, MAX_INNER_KEYS = 60, 4
 """Number of keys of a file, and of an object in it, in the systematic cases: a vocabulary has thousands that are alike."""
