@@ -51,13 +51,9 @@ def _may_be_part(path: Path) -> bool:
         return False
     folder = path.parent
     is_model = (folder / "config.json").is_file() and any(file.suffix in _WEIGHTS for file in folder.iterdir())
-    names = (
-        folder / "modules.json",
-        folder.parent / "modules.json",
-        folder / "tokenizer.json",
-        folder / "versions.json",
-    )
-    return is_model or any(name.is_file() for name in names)
+    # of a sentence-transformers model, one of its modules' folders, a tokenizer or a run
+    marks = ("modules.json", "../modules.json", "tokenizer.json", "versions.json")
+    return is_model or any((folder / mark).is_file() for mark in marks)
 
 
 _WEIGHTS = {".safetensors", ".bin", ".ckpt", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".spm", ".model"}
