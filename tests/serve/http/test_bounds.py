@@ -146,11 +146,20 @@ def test_connections_stay_within_the_limit_of_open_files(folders):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beams", [10**6, 2**31])
-def test_report_with_too_many_beams_is_400(folders, tmp_path, beams):
+def test_report_whose_beams_are_too_much_work_is_400(folders, tmp_path):
     folder = shutil.copytree(folders / "marian", tmp_path / "marian")
-    (folder / "generation_config.json").write_text(json.dumps({"num_beams": beams}))
-    with served.server({"marian": folder}) as server:
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 30}))
+    with served.server({"marian": folder}, queue_tokens=100) as server:
         response = httpx.post(f"{server.address}/view", json={"text": "hello"}, timeout=60)
         assert response.status_code == 400
-        assert "this server takes 262,144 at a time" in response.json()["error"]["message"]
+        assert "this server takes 100 at a time" in response.json()["error"]["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beams", [10**6, 2**31])
+def test_model_with_more_beams_than_tokens_ends_the_server(folders, tmp_path, beams):
+    folder = shutil.copytree(folders / "marian", tmp_path / "marian")
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": beams}))
+    with served.command("--model", folder, ready=False) as server:
+        assert server.process.wait(60) == 1
+        assert f"marian/generation_config.json: num_beams is {beams}; expected at most" in server.log_text()
