@@ -60,6 +60,12 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
         pieces = [
             "*a",
             "&a",
+            "&a [*a]",
+            "&a {b: *a}",
+            "seed: 2\n",
+            "!!int ",
+            "!!bool ",
+            "!!timestamp ",
             "!!python/name:os.system",
             "!!float",
             "? ",

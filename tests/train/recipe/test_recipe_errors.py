@@ -205,26 +205,6 @@ def test_wrong_override_is_refused(tmp_path, override, message):
         read_recipe(tmp_path / "r.yaml", [override])
 
 
-@pytest.mark.parametrize(
-    "text", ["a: " + "[" * 5000 + "]" * 5000, "".join(f"{'  ' * level}a:\n" for level in range(2000))], ids=["[", "a:"]
-)
-def test_too_deeply_nested_yaml_is_a_one_line_error(tmp_path, text):
-    path = tmp_path / "deep.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert f"{path} is nested too deeply" in refused("train", path)
-    path.write_text(yaml.safe_dump(changed()), encoding="utf-8")
-    message = refused("train", path, "data.columns=" + "[" * 5000)
-    assert "'data.columns=[[[" in message
-    assert "nested too deeply" in message
-    assert len(message) < 300
-
-
-def test_values_that_yaml_cannot_build_are_a_one_line_error(tmp_path):
-    path = tmp_path / "date.yaml"
-    path.write_text("seed: 2020-13-45", encoding="utf-8")
-    assert f"{path} is not YAML: month must be in 1..12" in refused("train", path)
-
-
 def test_overrides_are_yaml(tmp_path):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(changed()), encoding="utf-8")
     spec = read_recipe(

@@ -1,5 +1,6 @@
 """Read and check recipes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,6 +24,8 @@ _MAX_MESSAGE = 500
 """Maximum number of characters of the message of the YAML parser, which repeats a part of the file."""
 _MAX_SHOWN = 80
 """Characters of an override that an error message repeats."""
+_MAX_VALUES = 100_000
+"""Maximum number of values of a recipe, with those that its aliases repeat."""
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -33,8 +36,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         overrides: "key=value" with dots between sections and keys, such as "training.steps=100"; values are YAML.
 
     Raises:
-        ValueError: a missing file, invalid YAML, an unknown or renamed key (with the right one), a wrong type, or
-            incompatible keys.
+        ValueError: a missing file, invalid YAML, a repeated key, an unknown or renamed key (with the right one), a
+            wrong type, or incompatible keys.
     """
     path = Path(path)
     try:
@@ -123,16 +126,52 @@ def _flatten(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
+class _Loader(yaml.SafeLoader):
+    """Loader that checks a document before it builds the values."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _check_nodes(node)
+        return node
+
+
+def _check_nodes(root: yaml.Node) -> None:
+    """Check that no mapping repeats a key, and that aliases neither contain themselves nor multiply.
+
+    Raises:
+        ValueError: one does; a few lines of nested aliases can stand for billions of values.
+    """
+    pending, count = [root], 0
+    while pending:
+        node = pending.pop()
+        count += 1
+        if count > _MAX_VALUES:
+            raise ValueError(f"its aliases stand for more than {_MAX_VALUES:,} values; write the values themselves")
+        if isinstance(node, yaml.MappingNode):
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            names = Counter(key.value for key in keys)
+            for key in keys:
+                if names[key.value] > 1:
+                    raise ValueError(f"line {key.start_mark.line + 1} has the key {key.value!r:.80}, which is repeated")
+            pending += chain.from_iterable(node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            pending += node.value
+
+
 def _parse_yaml(text: str, name: str) -> Any:
     """Return the value of a YAML text.
 
     Raises:
-        ValueError: invalid YAML, or YAML that is nested too deeply; the message starts with `name`.
+        ValueError: invalid YAML, a key that a mapping repeats, aliases that contain themselves or stand for too many
+            values, or too deep nesting; the message starts with `name`.
     """
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply; a recipe has sections, keys and values") from None
+    except (AttributeError, IndexError, KeyError, TypeError):  # PyYAML's constructors of numbers, dates and booleans
+        raise ValueError(f"{name} is not YAML: the value after a tag such as !!int is not of this type") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that Python cannot represent
         message = " ".join(json_error(error, text).split())  # without the lines around the position
         raise ValueError(f"{name} is not YAML: {message:.{_MAX_MESSAGE}}") from None
