@@ -9,9 +9,11 @@ import pytest
 from support.data.dataset_folders import ROWS, save_dict, save_to_disk, shards, table, write_stream
 
 from clearhead.cli.inputs import texts_of
+from clearhead.data.arrow import arrow_rows
 from clearhead.data.corpus import Corpus, is_table
 from clearhead.data.dataset_folders import data_files
 from clearhead.data.records import Records
+from clearhead.data.tables import Column
 
 
 def labeled(source, **options):
@@ -193,3 +195,23 @@ def test_other_paths_are_unchanged(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     for path in (tmp_path / "a.txt", tmp_path / "nowhere.txt", tmp_path / "nowhere" / "train"):
         assert data_files(path) == [path]
+
+
+@pytest.mark.parametrize("store_schema", [True, False], ids=["dictionary", "text"])
+def test_rows_that_share_a_long_text_do_not_multiply_the_memory(tmp_path, store_schema):
+    text, path = "a " * 2**19, tmp_path / "a.parquet"
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1000, pyarrow.int32()), pyarrow.array([text]))
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": texts}),
+        path,
+        compression="zstd",
+        store_schema=store_schema,
+        dictionary_pagesize_limit=2**30,
+    )
+    assert path.stat().st_size < 10_000
+    before, count = pyarrow.total_allocated_bytes(), 0
+    for _, (value,) in arrow_rows(str(path), [Column("text")], allow_numbers=False):
+        assert value == text
+        assert pyarrow.total_allocated_bytes() - before < 2 * 2**28
+        count += 1
+    assert count == 1000

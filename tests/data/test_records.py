@@ -249,6 +249,7 @@ def test_bad_sources_are_refused_at_once(tmp_path):
         ("a.jsonl", '{"text": ["a"], "label": "b"}', "line 1: column 'text' is list", None),
         ("a.jsonl", '\n{"text": "a", "lable": "b"}', "line 2: no column 'label'; it has: text, lable; did", None),
         ("a.jsonl", '\n{"text": "a"', "line 2: not JSON", None),
+        ("a.jsonl", '{"text": "a", "label": "b", "text": "c"}', "line 1: not JSON: the key 'text' is repeated", None),
         ("a.jsonl", "\n\n", "has no rows", None),
         ("a.tsv", b"a\tb\nc\xe9\td\n", r"line 2: not UTF-8 at byte 2 \(0xe9\); .* latin-1", None),
     ],

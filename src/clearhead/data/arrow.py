@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +153,31 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
             total, available = max(1, file.metadata.num_rows), file.schema_arrow.names
             selected = {_container(file.schema_arrow, name) for name in names}
-            for batch in file.iter_batches(batch_size=1024, columns=[name for name in available if name in selected]):
+            columns, size = [name for name in available if name in selected], _rows_per_batch(file.metadata, selected)
+            for batch in file.iter_batches(batch_size=size, columns=columns):
                 yield batch, (rows + batch.num_rows) / total
                 rows += batch.num_rows
+    except pyarrow.ArrowMemoryError as error:
+        raise ValueError(f"{source}: the memory does not hold the rows after row {rows}: {_one_line(error)}") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{source} is damaged after row {rows}: {_one_line(error)}") from None
+
+
+_ROWS_PER_BATCH, _BYTES_PER_BATCH = 1024, 2**28
+
+
+def _rows_per_batch(metadata: Any, columns: Iterable[str]) -> int:
+    """Return the number of rows of a Parquet file that certainly fit into `_BYTES_PER_BATCH`.
+
+    A value that many rows share is stored once, so a few bytes of a file can stand for gigabytes of a batch.
+    """
+    largest = 1
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns):
+                largest = max(largest, chunk.total_uncompressed_size)  # no value is larger
+    return max(1, min(_ROWS_PER_BATCH, _BYTES_PER_BATCH // largest))
 
 
 def _one_line(error: Exception) -> str:
@@ -276,7 +296,8 @@ def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: st
     array = _column(batch, str(column.name))
     if array is None:
         return [None] * batch.num_rows
-    array = array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
+    if pyarrow.types.is_dictionary(array.type):
+        return _shared_values(array, column, labels, source, row)
     if column.any_type and not _is_text(array.type):
         try:
             return array.to_pylist()  # type: ignore[no-any-return]
@@ -298,6 +319,16 @@ def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: st
         return texts.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
         return texts.cast(pyarrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _shared_values(array: Any, column: Column, labels: Sequence[str] | None, source: str, row: int) -> list[Any]:
+    """Return the values of an array with a dictionary. Equal values are one object, however many rows have them."""
+    import pyarrow
+
+    used = array.indices.unique().drop_null()
+    values = pyarrow.record_batch([array.dictionary.take(used)], [str(column.name)])
+    shared = dict(zip(used.to_pylist(), _values(values, column, labels, source, row), strict=True))
+    return [shared.get(index) for index in array.indices.to_pylist()]
 
 
 def _label(number: int | None, labels: Sequence[str], where: str) -> str | None:

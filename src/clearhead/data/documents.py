@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
 from clearhead.data.sentences import sentences
-from clearhead.io.json import json_error
+from clearhead.io.json import json_error, unique_keys
 
 References = Sequence[Sequence[str | None]]
 """Lists of references, each as long as the scored texts; None where a text has no reference in a list."""
@@ -83,7 +83,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
             continue
         where = f"{path}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: not JSON: {json_error(error, line)}") from None
         if not isinstance(row, dict):

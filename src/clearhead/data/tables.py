@@ -8,7 +8,7 @@ from typing import Any
 
 from clearhead.choices import did_you_mean
 from clearhead.data.lines import strip_newline
-from clearhead.io.json import json_error
+from clearhead.io.json import json_error, unique_keys
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,15 @@ def json_rows(lines: Iterable[str], source: str, columns: Sequence[Column], *, a
         allow_numbers: whether numbers are accepted too, as text.
 
     Raises:
-        ValueError: a line is not a JSON object, or the value of a column is missing or not a text; the message names
-            the line.
+        ValueError: a line is not a JSON object or repeats a key, or the value of a column is missing or not a text; the
+            message names the line.
 
     >>> from clearhead.data.tables import Column, json_rows
     >>> list(json_rows(['{"text": "Hi", "score": 4.50}'], "a.jsonl", [Column("score")], allow_numbers=True))
     [('a.jsonl, line 1', ['4.50'])]
     """
-    decode = (json.JSONDecoder(parse_int=str, parse_float=str) if allow_numbers else json.JSONDecoder()).decode
+    numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if allow_numbers else {}
+    decode = json.JSONDecoder(object_pairs_hook=unique_keys, **numbers).decode
     for number, line in enumerate(lines, start=1):
         where = f"{source}, line {number}"
         if not line.strip():

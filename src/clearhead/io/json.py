@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -54,6 +55,23 @@ def json_error(error: Exception, text: str) -> str:
         return f"an integer has more than {limit} digits"
     line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
     return f"an integer has {len(match[0])} digits, more than {limit}: line {line} column {column}"
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object with these keys and values: an `object_pairs_hook` of `json.loads`.
+
+    Raises:
+        ValueError: a key is repeated; `json.loads` alone would keep the last value only.
+
+    >>> import json; from clearhead.io.json import unique_keys
+    >>> json.loads('{"a": 1, "b": 2}', object_pairs_hook=unique_keys)
+    {'a': 1, 'b': 2}
+    """
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {max(counts, key=counts.__getitem__)!r:.80} is repeated")
+    return result
 
 
 def finite_or_none(value: Any) -> Any:
