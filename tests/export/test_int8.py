@@ -248,3 +248,13 @@ def test_strict_refuses_another_precision(tmp_path):
     assert (status, out) == (1, "")
     assert "error: int8 is not available: the widths" in err
     assert "Computing in" not in err
+
+
+@pytest.mark.parametrize("family", ["m2m100", "nllb"])
+def test_multilingual_model_needs_no_target_language(tmp_path, family):
+    (tmp_path / family).mkdir()
+    folders.m2m100(tmp_path / family) if family == "m2m100" else folders.plain(family, tmp_path / family)
+    report = quantize(tmp_path / family, tmp_path / "int8")
+    assert report.loss["smallest cosine"] > 0.99
+    made = TextToText.from_pretrained(tmp_path / "int8", precision="int8")
+    assert made.int8.file == tmp_path / "int8" / files.FILE

@@ -10,7 +10,7 @@ import torch
 import transformers
 from support import forks
 from support.command import clearhead, refused, started
-from support.models import families, folders
+from support.models import families, folders, jina_bert
 from support.models.tiny import make_bert
 
 from clearhead import Reranker, TextEncoder, TextToText
@@ -182,4 +182,12 @@ def test_error_names_the_part_that_a_format_does_not_support(marian, tmp_path):
     err = refused("export", tmp_path / "mpnet", tmp_path / "out", "--to", "ctranslate2")
     assert "CTranslate2 does not support" in err
     assert "MPNet" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("export", [formats.to_transformers, formats.to_sentence_transformers])
+def test_positions_that_transformers_does_not_have_are_refused(tmp_path, export):
+    jina_bert.make(tmp_path / "jina", head=False, num_hidden_layers=1)
+    with pytest.raises(ValueError, match=r"transformers does not have the positions of .*jina \(ALiBi\)"):
+        export(tmp_path / "jina", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 """`TextClassifier` and `classify`: probabilities equal transformers'."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -97,3 +98,19 @@ def test_stream_reports_each_batch(pair):
     assert len(batches) > 4
     assert sum(texts for texts, _ in batches) == 16
     assert sum(tokens for _, tokens in batches) == sum(len(text.ids) for text in classifier.tokenizer.encode(TEXTS)) * 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["same", "same", "odd"], "2 outputs have the label 'same'; expected different labels"),
+        (["a\nb", "bad", "odd"], r"the label 'a\\nb' has a line break or another control character"),
+        (["\x1b[31m", "bad", "odd"], r"the label '\\x1b\[31m' has a line break"),
+    ],
+)
+def test_labels_that_cannot_be_told_apart_or_printed_are_refused(pair, tmp_path, labels, words):
+    folder = shutil.copytree(pair[0], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": dict(enumerate(labels))}))
+    with pytest.raises(ValueError, match=f"config\\.json: {words}"):
+        TextClassifier.from_pretrained(folder)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 from support.models import spm
@@ -139,3 +140,64 @@ def test_tokenizer_of_an_encoder(tiny_bert):
     assert ours.encode(["Hello, worlds"]) == Tokenizer.from_folder(tiny_bert).encode(["Hello, worlds"])
     assert ours.decode(ours.encode(["Hello, worlds"])[0].ids) == "hello, worlds"
     assert ours.languages == ()
+
+
+@pytest.fixture
+def bert_folder(tiny_bert, tmp_path):
+    return shutil.copytree(tiny_bert, tmp_path / "bert")
+
+
+def changed(folder, **parts):
+    """Return a folder with BERT's tokenizer as a tokenizer.json with other parts."""
+    backend = Tokenizer.from_folder(folder).backend
+    spm.write_json(folder / "tokenizer.json", json.loads(backend.to_str()) | parts)
+    return folder
+
+
+def replace(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        {"type": "Sequence", "normalizers": [replace({"String": "o"}, "o" * 50)] * 2},
+        {"type": "Sequence", "normalizers": [replace({"Regex": "|x"}, "y")] * 20},
+        replace({"String": "ab"}, "x" * 1000),
+        {"type": "Prepend", "prepend": "x" * 10**6},
+    ],
+    ids=["strings", "regular expressions", "one", "prepend"],
+)
+def test_normalizers_that_multiply_a_text_are_refused(bert_folder, normalizer):
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the normalizer can make a text .* times longer"):
+        Tokenizer.from_folder(changed(bert_folder, normalizer=normalizer))
+
+
+def test_decoders_that_multiply_a_text_are_refused(bert_folder):
+    decoder = {"type": "Sequence", "decoders": [replace({"String": "o"}, "o" * 50)] * 5}
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the decoder can make a text .* times longer"):
+        Tokenizer.from_folder(changed(bert_folder, decoder=decoder))
+
+
+def test_usual_replacements_are_accepted(bert_folder):
+    pairs = [({"String": "``"}, '"'), ({"String": "\n\n"}, " "), ({"Regex": " {2,}"}, " "), ({"String": " "}, "▁")]
+    normalizer = {"type": "Sequence", "normalizers": [replace(*pair) for pair in pairs]}
+    assert Tokenizer.from_folder(changed(bert_folder, normalizer=normalizer)).encode(["hello"])
+
+
+@pytest.mark.parametrize("name", ["single", "pair"])
+@pytest.mark.parametrize("texts", ["", "AA"])
+def test_templates_have_each_text_once(bert_folder, name, texts):
+    pieces = {"single": "A", "pair": "AB"} | {name: texts}
+    template = {key: [{"Sequence": {"id": one, "type_id": 0}} for one in value] for key, value in pieces.items()}
+    folder = changed(bert_folder, post_processor={"type": "TemplateProcessing", "special_tokens": {}, **template})
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        Tokenizer.from_folder(folder)
+
+
+def test_regular_expression_that_gives_up_on_a_text_is_an_error(bert_folder):
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    tokenizer = Tokenizer.from_folder(changed(bert_folder, pre_tokenizer=split))
+    for tokenize in (lambda text: tokenizer.encode([text]), tokenizer.target_ids):
+        with pytest.raises(ValueError, match=r"tokenizer\.json cannot take one of the texts: .*retry-limit"):
+            tokenize("a" * 28 + "!")

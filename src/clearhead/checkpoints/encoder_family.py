@@ -19,6 +19,7 @@ from clearhead.io.safetensors import read_weights
 from clearhead.models.config import EncoderConfig, HeadConfig, HeadPooling, Problem
 from clearhead.models.encoder import EncoderModel
 from clearhead.models.heads import EncoderClassifier, SpanClassifier
+from clearhead.models.labels import check_labels
 from clearhead.tokenizers.auto import TokenizerFormat
 
 log = logging.getLogger(__name__)
@@ -330,6 +331,10 @@ class EncoderFamily(ConfigSchema[EncoderConfig]):
         if not isinstance(names, dict):
             raise ValueError(f"{source} has id2label={names!r:.80}; expected an object of labels")
         labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(outputs))
+        try:
+            check_labels(labels)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
         if task == "classification" and names and len(names) != outputs:
             raise ValueError(f"{source} names {len(names)} labels, but the head has {outputs} outputs")
         drop_prob = data.get(self.head_drop_key)

@@ -73,12 +73,13 @@ def _cosines(exact: Pipeline, quantized: Pipeline, texts: Sequence[str]) -> list
     """Return for each text the cosine of its outputs from both models.
 
     The outputs are the vector of a text encoder, the hidden states under a head, and the centered logits of an
-    encoder–decoder for the greedy output in float32.
+    encoder–decoder for the greedy output in float32; multilingual models translate into their first language.
     """
     if isinstance(exact, TextToText) and isinstance(quantized, TextToText):
-        details = exact.generate_iter(texts, beam_size=1, max_new_tokens=_MAX_NEW_TOKENS)
+        target = min(exact.tokenizer.languages, default=None)  # the loss hardly depends on the language
+        details = exact.generate_iter(texts, beam_size=1, max_new_tokens=_MAX_NEW_TOKENS, target_lang=target)
         pairs = [
-            (_logits(exact, text, output.token_ids), _logits(quantized, text, output.token_ids))
+            (_logits(exact, text, target, output.token_ids), _logits(quantized, text, target, output.token_ids))
             for text, output in zip(texts, details, strict=True)
         ]
     else:
@@ -92,9 +93,9 @@ def _cosines(exact: Pipeline, quantized: Pipeline, texts: Sequence[str]) -> list
     return [float(functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)) for one, other in pairs]
 
 
-def _logits(pipeline: TextToText, text: str, target: Sequence[int]) -> Tensor:
-    """Return the logits (L, V) of the tokens of a target, less their means."""
-    source = pipeline.prepare(text)[1].source
+def _logits(pipeline: TextToText, text: str, language: str | None, target: Sequence[int]) -> Tensor:
+    """Return the logits (L, V) of the tokens of a target in a language, less their means."""
+    source = pipeline.prepare(text, target_lang=language)[1].source
     target_ids = torch.tensor([[*source.decoder_prefix, *target[:-1]]])
     logits: Tensor = pipeline.model(torch.tensor([list(source.ids)]), target_ids)[0]
     return logits - logits.mean(dim=1, keepdim=True)

@@ -11,7 +11,8 @@ from clearhead.export import parity
 from clearhead.export.output import ExportReport, export_folder
 from clearhead.export.sample_texts import TEXTS, non_empty_texts
 from clearhead.io.json import read_json, write_json
-from clearhead.pipelines.auto import load_pipeline
+from clearhead.models.config import EncoderConfig
+from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.reranker import Reranker
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
@@ -33,6 +34,7 @@ def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[st
     texts = non_empty_texts(texts)
     with export_folder(model, folder, "transformers") as (output, report), parity.suppress_warnings():
         pipeline = load_pipeline(model)
+        _check_positions(pipeline, model)
         pipeline.save_pretrained(output)
         report.error["in float32"] = parity.transformers_error(pipeline, output, texts)
     return report
@@ -55,6 +57,7 @@ def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Se
         if not isinstance(pipeline, TextEncoder | Reranker):
             what = "a decoder" if isinstance(pipeline, TextToText) else "its head"
             raise ValueError(f"sentence-transformers does not support {what} of {model}")
+        _check_positions(pipeline, model)
         pipeline.save_pretrained(output)
         report.error["in float32"] = parity.sentence_transformers_error(pipeline, output, texts)
     return report
@@ -100,6 +103,17 @@ def to_ctranslate2(
             report.missing = "the generation config"
             pipeline.tokenizer.save(output, pipeline.max_length)
     return report
+
+
+def _check_positions(pipeline: Pipeline, model: str | Path) -> None:
+    """Check that transformers knows the model's positions.
+
+    Raises:
+        ValueError: they are linear biases (ALiBi). transformers would load the model as BERT, without them.
+    """
+    config = pipeline.model.config if isinstance(pipeline, TextEncoder | TextToText) else pipeline.model.encoder.config
+    if isinstance(config, EncoderConfig) and config.positions == "alibi":
+        raise ValueError(f"transformers does not have the positions of {model} (ALiBi), so it cannot open an export")
 
 
 def _require_libraries(*libraries: str) -> None:

@@ -125,7 +125,7 @@ def transformers_error(pipeline: Pipeline, folder: Path, texts: Sequence[str]) -
             logits = outputs.start_logits, outputs.end_logits
             pairs = [(one[keep], other[keep]) for one, other in zip(logits, expected, strict=True)]
         error = max(error, *(relative_error(one, other) for one, other in pairs))
-    return check_bound(error, "its hidden states or scores in transformers are")
+    return check_bound(error, f"{pipeline.name}: its hidden states or scores in transformers are")
 
 
 def sentence_transformers_error(pipeline: TextEncoder | Reranker, folder: Path, texts: Sequence[str]) -> float:
@@ -136,13 +136,15 @@ def sentence_transformers_error(pipeline: TextEncoder | Reranker, folder: Path, 
         pairs = list(zip(texts, [*texts[1:], texts[0]], strict=True))
         scores = library.CrossEncoder(str(folder), device="cpu").predict(pairs)
         return check_bound(
-            relative_error(torch.from_numpy(scores), torch.from_numpy(pipeline.score(pairs))), "its scores are"
+            relative_error(torch.from_numpy(scores), torch.from_numpy(pipeline.score(pairs))),
+            f"{pipeline.name}: its scores are",
         )
     reference = library.SentenceTransformer(str(folder), device="cpu")
     inputs = [*texts, " ".join([*texts] * (1 + 2 * pipeline.model.config.max_len // len(" ".join(texts).split())))]
     vectors = reference.encode(inputs, convert_to_numpy=True)
     return check_bound(
-        relative_error(torch.from_numpy(vectors), torch.from_numpy(pipeline.encode(inputs))), "its vectors are"
+        relative_error(torch.from_numpy(vectors), torch.from_numpy(pipeline.encode(inputs))),
+        f"{pipeline.name}: its vectors are",
     )
 
 
@@ -153,13 +155,13 @@ def ctranslate2_error(pipeline: TextEncoder | TextToText, folder: Path, texts: S
     """
     if isinstance(pipeline, TextEncoder):
         what, pairs = (
-            "its hidden states are",
+            f"{pipeline.name}: its hidden states are",
             _hidden_states(
                 pipeline, folder, _rows(example_inputs.example_inputs(pipeline, texts)[0].batches), "float32"
             ),
         )
     else:
-        what, pairs = "its log-probabilities are", _log_probs(pipeline, folder, texts, "float32")
+        what, pairs = f"{pipeline.name}: its log-probabilities are", _log_probs(pipeline, folder, texts, "float32")
     return check_bound(max(relative_error(result, expected) for result, expected in pairs), what)
 
 

@@ -9,6 +9,7 @@ from clearhead.layers.feedforward import Activation
 from clearhead.layers.norm import Norm
 from clearhead.layers.options import LayerOptions
 from clearhead.layers.residual import NormOrder
+from clearhead.models.labels import check_labels
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Pooling = Literal["mean", "cls", "max"]
@@ -354,7 +355,7 @@ class HeadConfig:
         problem: exactly one label (softmax), independent labels (sigmoid), or regression on the raw outputs.
 
     Raises:
-        ValueError: no labels.
+        ValueError: no labels, equal labels, or a label with line breaks or other control characters.
     """
 
     labels: tuple[str, ...]
@@ -366,8 +367,7 @@ class HeadConfig:
     problem: Problem = "single_label_classification"
 
     def __post_init__(self) -> None:
-        if not self.labels:
-            raise ValueError("a head needs one label or more; got none")
+        check_labels(self.labels)
 
 
 def _check_at_least(config: object, least: int, *names: str) -> None:

@@ -145,6 +145,8 @@ class Tokenizer(MultilingualTokenizer):
                 return self.backend.encode_batch_fast(inputs)
             except TypeError:
                 raise ValueError(describe_invalid_unicode(describe)) from None
+            except BaseException as error:
+                raise _without_panic(error) from None
             finally:
                 self.backend.no_truncation()
 
@@ -160,11 +162,16 @@ class Tokenizer(MultilingualTokenizer):
             ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         except TypeError:
             raise ValueError(describe_invalid_unicode([text])) from None
+        except BaseException as error:
+            raise _without_panic(error) from None
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens and unknown ids."""
-        return self.backend.decode(list(ids), skip_special_tokens=True)
+        try:
+            return self.backend.decode(list(ids), skip_special_tokens=True)
+        except BaseException as error:
+            raise _without_panic(error) from None
 
     def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the token of each id as in the vocabulary; "" for unknown ids."""
@@ -236,6 +243,16 @@ class Tokenizer(MultilingualTokenizer):
             file.flush()
             # before the rename: a tokenizer.json without settings would be loaded with the defaults
             write_json(folder / "tokenizer_config.json", config)
+
+
+def _without_panic(error: BaseException) -> BaseException:
+    """Return a ValueError in place of a panic of the library, and every other error as it is.
+
+    A regular expression can take more steps on a text than the library allows.
+    """
+    if not vocabulary_files.is_panic(error):
+        return error
+    return ValueError(f"tokenizer.json cannot take one of the texts: {vocabulary_files.shortened(error)}")
 
 
 _ROLES = {

@@ -61,8 +61,9 @@ def load_json(path: Path) -> Backend:
         path: the file.
 
     Raises:
-        ValueError: it is not a tokenizer, merges tokens without the prefix of all but the first token of a word, or
-            adds a special token that it does not define.
+        ValueError: it is not a tokenizer, merges tokens without the prefix of all but the first token of a word, adds
+            a special token that it does not define, has a template without or with several places for the text, or
+            makes texts many times longer.
     """
     _check_prefix(path)
     try:
@@ -70,9 +71,18 @@ def load_json(path: Path) -> Backend:
     except BaseException as error:  # the library raises no specific type, and a panic is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        raise ValueError(f"{path} is not a tokenizer: {_shortened(error)}") from None
-    for token in _undefined_tokens(_state(backend.post_processor)):
+        raise ValueError(f"{path} is not a tokenizer: {shortened(error)}") from None
+    processor = _state(backend.post_processor)
+    for token in _undefined_tokens(processor):
         raise ValueError(f"{path}: the post_processor adds the token {token!r:.80}, but does not define its id")
+    for template in _wrong_templates(processor):
+        raise ValueError(f"{path}: the template {template!r:.80} of the post_processor does not have each text once")
+    for part, name in ((backend.normalizer, "normalizer"), (backend.decoder, "decoder")):
+        growth = _growth(_state(part))
+        if growth > _MAX_GROWTH:
+            raise ValueError(
+                f"{path}: the {name} can make a text {growth:.3g} times longer; at most {_MAX_GROWTH} is allowed"
+            )
     return backend
 
 
@@ -91,7 +101,17 @@ def check_encodes(backend: Backend, path: Path) -> None:
     except BaseException as error:  # a panic of the library is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        raise ValueError(f"{path} is not a usable tokenizer: {_shortened(error)}") from None
+        raise ValueError(f"{path} is not a usable tokenizer: {shortened(error)}") from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether an error is a panic of the `tokenizers` library, which cannot import its own type."""
+    return type(error).__name__ == "PanicException"
+
+
+def shortened(error: BaseException) -> str:
+    """Return the message of the library, which may have several lines and repeat a part of the file."""
+    return " ".join(str(error).split())[:_MAX_SHOWN]
 
 
 def _check_prefix(path: Path) -> None:
@@ -128,11 +148,32 @@ def _undefined_tokens(processor: dict[str, Any]) -> Iterator[str]:
             yield token
 
 
-def _shortened(error: BaseException) -> str:
-    """Return the message of the library, which may have several lines and repeat a part of the file."""
-    return " ".join(str(error).split())[:_MAX_SHOWN]
+def _wrong_templates(processor: dict[str, Any]) -> Iterator[str]:
+    """Yield the templates that omit or repeat a text."""
+    for inner in processor.get("processors") or ():
+        yield from _wrong_templates(inner)
+    for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
+        pieces = processor.get(name)
+        if processor.get("type") == "TemplateProcessing" and isinstance(pieces, list):
+            if sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
+                yield name
 
 
+def _growth(part: dict[str, Any]) -> float:
+    """Return how many times longer a normalizer or a decoder can make a text of 1,000 characters, roughly."""
+    growth = 1.0
+    for inner in (*(part.get("normalizers") or ()), *(part.get("decoders") or ())):
+        growth *= _growth(inner)
+    if part.get("type") == "Replace":
+        pattern = part["pattern"]
+        # a regular expression can match an empty text, between all characters
+        least, kept = (0, 1) if "Regex" in pattern else (len(pattern["String"]), 0)
+        growth *= max(1, kept + len(part["content"]) / max(1, least))
+    return growth + len(part.get("prepend") or "") / 1000
+
+
+_MAX_GROWTH = 64
+"""Real tokenizers replace a space by another character, or quotation marks by shorter ones."""
 _MAX_SHOWN = 300
 """Maximum number of characters of the library's message."""
 
@@ -193,7 +234,7 @@ def load_byte_level(vocabulary: Path, merges: Path, config: dict[str, Any]) -> B
     try:
         model = tokenizers.models.BPE.from_file(str(vocabulary), str(merges))
     except Exception as error:  # the library raises no specific type
-        raise ValueError(f"{vocabulary} and {merges.name} are not a byte-level BPE: {_shortened(error)}") from None
+        raise ValueError(f"{vocabulary} and {merges.name} are not a byte-level BPE: {shortened(error)}") from None
     backend = Backend(model)
     prefix = bool(config.get("add_prefix_space", False))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)

@@ -126,7 +126,7 @@ def _flatten(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Loader that checks a document before it builds the values."""
 
     def get_single_node(self) -> yaml.Node | None:
