@@ -228,6 +228,21 @@ def test_action_has_one_version_in_all_workflows():
             assert versions.setdefault(name, version) == version, f"{path.name}: {name}"
 
 
+def test_uploads_of_a_release_have_different_names():
+    names = []
+    for name in ("release", "checks"):  # a release runs the checks in the same run
+        workflow = yaml.safe_load((GITHUB / f"workflows/{name}.yml").read_text(encoding="utf-8"))
+        uploads = [
+            step
+            for job in workflow["jobs"].values()
+            for step in job.get("steps", ())
+            if "upload-artifact" in step.get("uses", "")
+        ]
+        names += [step["with"]["name"] for step in uploads]
+    assert len(names) >= 3
+    assert len(names) == len({*names})
+
+
 def test_workflows_audit_list_components_and_build_the_image():
     checks = yaml.safe_load((GITHUB / "workflows/checks.yml").read_text(encoding="utf-8"))["jobs"]
     commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in checks.items()}

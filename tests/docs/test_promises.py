@@ -34,7 +34,7 @@ PROMISE = re.compile(
             r"\bequals?\b",
             r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
             r"\b(do|does) not (change|depend|grow)\b|\bkeep their order\b",  # invariances
-            rf"({NUMBER} times|twice|half) the memory\b|\bexceeds the memory\b|\b{NUMBER} \(?N\b[^.]*? bytes\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
+            rf"({NUMBER} times|twice|half) the memory\b|\bexceeds the memory\b|\b{NUMBER} \(?N(_layers)?\b[^.]*? bytes\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
             rf"\bof any size\b|\blimited to {AMOUNT}",
             rf"\bhave {NUMBER} seconds\b|\bloses? no\b|\b(falls?|loses?) (by )?{NUMBER}",
             r"\bdoes not delay\b|\bno client can\b|\b(is|are) flat\b|\bnothing measurable\b",

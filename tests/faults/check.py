@@ -99,7 +99,7 @@ class Checker:
         volatile = {path for path in {*runs[0], *runs[1]} if runs[0].get(path) != runs[1].get(path)}
         assert {Path(path).name for path in volatile} <= VOLATILE, f"two runs differ: {volatile}"
         record = Record.read(self.record_file)
-        assert not record.unsynced(), f"a rename follows a write without an fsync: calls {record.unsynced()}"
+        assert not record.unsynced(), f"got its name before an fsync: {record.unsynced()}"
         return Reference(before, runs[0], volatile, record)
 
     def _reset(self) -> dict[str, bytes]:

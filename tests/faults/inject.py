@@ -15,6 +15,8 @@ LIBRARY = "FAULTS_LIBRARY"
 
 _COUNT, _KILL, _FAIL, _FAIL_ONCE = range(4)
 _WRITES, _SYNCS, _NAMES, _CREATIONS, _REMOVALS = 1, 2, 4, 8, 16
+_CALLS, _NAME = 2**16, 512
+"""Sizes of the library's record: number of calls, and bytes of a path."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +80,23 @@ class Record:
 
     Args:
         kinds: kind of each call.
+        files: path of its file; of a rename, the path before.
         num_faults: number of faults that happened.
     """
 
     kinds: bytes
+    files: list[str]
     num_faults: int
 
     @classmethod
     def read(cls, path: Path) -> "Record":
         """Read the record that `arm` named."""
-        content = path.read_bytes()
-        count, num_faults = struct.unpack_from("=2i", content)
-        return cls(content[9 : 9 + count], num_faults)
+        with path.open("rb") as file:
+            count, num_faults = struct.unpack("=2i", file.read(8))
+            kinds = file.read(_CALLS)[1 : count + 1]
+            files = file.read(_NAME * (count + 1))
+        names = [files[start : start + _NAME] for start in range(_NAME, len(files), _NAME)]
+        return cls(kinds, [os.fsdecode(name.partition(b"\0")[0]) for name in names], num_faults)
 
     def calls_of(self, fault: Fault) -> list[int]:
         """Return the numbers of the calls that a fault can hit, from 1."""
@@ -97,14 +104,17 @@ class Record:
             number for number, kind in enumerate(self.kinds, 1) if fault.mode in (_COUNT, _KILL) or kind & fault.calls
         ]
 
-    def unsynced(self) -> list[int]:
-        """Return the numbers of the renames that follow a write without an fsync between them."""
-        numbers, written = [], False
-        for number, kind in enumerate(self.kinds, 1):
-            if kind == _NAMES and written:
-                numbers.append(number)
-            written = kind == _WRITES or (written and kind != _SYNCS)
-        return numbers
+    def unsynced(self) -> list[str]:
+        """Return the files that were written, and not synced before they or a folder above them got their names."""
+        written, found = set[str](), list[str]()
+        for kind, file in zip(self.kinds, self.files, strict=True):
+            if kind == _WRITES:
+                written.add(file)
+            elif kind == _SYNCS:
+                written.discard(file)
+            elif kind == _NAMES:
+                found += [one for one in written if f"{one}/".startswith(f"{file}/")]
+        return found
 
 
 def arm(folder: str, record: str, number: int, fault: Fault, stop: bool) -> None:

@@ -21,10 +21,13 @@
 enum { COUNT, KILL, FAIL, FAIL_ONCE };
 enum { WRITES = 1, SYNCS = 2, NAMES = 4, CREATIONS = 8, REMOVALS = 16 };
 
-/* What the tests read: the number of calls, the number of faults that happened, and the kind of each call. */
+/* What the tests read: the number of calls, the number of faults that happened, and the kind and the file of each call.
+   The file of a rename is the one that gets another name. */
+enum { CALLS = 1 << 16, NAME = 512 };
 struct record {
     int count, faults;
-    unsigned char kinds[1 << 16];
+    unsigned char kinds[CALLS];
+    char files[CALLS][NAME];
 };
 static char folder[PATH_MAX];
 static volatile struct record *record;
@@ -40,11 +43,14 @@ void fault_arm(const char *path, const char *record_path, int number, int what, 
 }
 
 /* Return whether a call on this path fails. */
-static int faulty_path(const char *path, int kind) {
+static int faulty_rename(const char *from, const char *path, int kind) {
     if (!record || strncmp(path, folder, strlen(folder))) return 0;
     if (kind & CREATIONS ? !(calls & CREATIONS) : 0) return 0;
     int number = kind & CREATIONS ? record->count : __sync_add_and_fetch(&record->count, 1);
-    if (!(kind & CREATIONS) && number < (int)sizeof record->kinds) record->kinds[number] = kind;
+    if (!(kind & CREATIONS) && number < CALLS) {
+        record->kinds[number] = kind;
+        snprintf((char *)record->files[number], NAME, "%s", from);
+    }
     if (number == target && !(kind & CREATIONS)) {
         if (stops) raise(SIGSTOP);
         if (mode == KILL) {
@@ -59,20 +65,43 @@ static int faulty_path(const char *path, int kind) {
     return 1;
 }
 
-static int faulty_file(int file, int kind) {
-    if (!record) return 0;
-    char name[64], path[PATH_MAX];
+static int faulty_path(const char *path, int kind) { return faulty_rename(path, path, kind); }
+
+/* Write the path of an open file; return whether it has one. */
+static int path_of(int file, char path[PATH_MAX]) {
+    char name[64];
     snprintf(name, sizeof name, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(name, path, sizeof path - 1);
+    ssize_t length = readlink(name, path, PATH_MAX - 1);
     if (length < 0) return 0;
     path[length] = 0;
+    return 1;
+}
+
+static int faulty_file(int file, int kind) {
+    char path[PATH_MAX];
+    return record && path_of(file, path) && faulty_path(path, kind);
+}
+
+/* Write the path of a name in an open folder. */
+static void full_path(int at, const char *name, char path[PATH_MAX]) {
+    char parent[PATH_MAX];
+    if (at == AT_FDCWD || *name == '/' || !path_of(at, parent)) snprintf(path, PATH_MAX, "%s", name);
+    else if (snprintf(path, PATH_MAX, "%s/%s", parent, name) >= PATH_MAX) *path = 0;
+}
+
+static int faulty_name(int at, const char *name, int kind) {
+    char path[PATH_MAX];
+    if (!record) return 0;
+    full_path(at, name, path);
     return faulty_path(path, kind);
 }
 
-/* The same for a name in an open folder. */
-static int faulty_name(int at, const char *name, int kind) {
-    if (at == AT_FDCWD || *name == '/') return faulty_path(name, kind);
-    return faulty_file(at, kind);
+static int faulty_names(int from_folder, const char *from, int to_folder, const char *to) {
+    char source[PATH_MAX], path[PATH_MAX];
+    if (!record) return 0;
+    full_path(from_folder, from, source);
+    full_path(to_folder, to, path);
+    return faulty_rename(source, path, NAMES);
 }
 
 #define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
@@ -115,15 +144,15 @@ int fdatasync(int file) {
     return REAL(int, fdatasync, int)(file);
 }
 int rename(const char *from, const char *to) {
-    if (faulty_path(to, NAMES)) return -1;
+    if (faulty_rename(from, to, NAMES)) return -1;
     return REAL(int, rename, const char *, const char *)(from, to);
 }
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
-    if (faulty_name(to_folder, to, NAMES)) return -1;
+    if (faulty_names(from_folder, from, to_folder, to)) return -1;
     return REAL(int, renameat, int, const char *, int, const char *)(from_folder, from, to_folder, to);
 }
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned int flags) {
-    if (faulty_name(to_folder, to, NAMES)) return -1;
+    if (faulty_names(from_folder, from, to_folder, to)) return -1;
     return REAL(int, renameat2, int, const char *, int, const char *, unsigned int)(from_folder, from, to_folder, to,
                                                                                     flags);
 }

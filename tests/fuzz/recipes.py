@@ -104,7 +104,7 @@ def _named(path: Path) -> Iterator[str]:
     import yaml
 
     yield path.name
-    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+    with contextlib.suppress(Exception):  # of YAML that is none
         data = yaml.safe_load(path.read_bytes())
         for place in mutations.paths(data):
             value = mutations.get(data, place)

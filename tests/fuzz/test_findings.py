@@ -221,6 +221,8 @@ def test_json_files_of_datasets_with_other_types(arrow, tmp_path, value):
     shutil.copy(arrow[0], tmp_path / "data.arrow")
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": value}))
     refused(lambda: Corpus([tmp_path]), "state.json")
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a\nb"}]}))
+    refused(lambda: Corpus([tmp_path]), "state.json lists the name 'a\\nb'")
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
     features = {"features": {"text": {"_type": "ClassLabel", "names": value}}}
     (tmp_path / "dataset_info.json").write_text(json.dumps(features))

@@ -64,7 +64,7 @@ def _saved_files(folder: Path) -> list[Path]:
     paths = [folder / name for name in _checked_names(names, described)]
     for path in paths:
         if path.parent != folder or not path.is_file():
-            raise ValueError(f"{described} lists {path.name}, which is not in the folder")
+            raise ValueError(f"{described} lists {path.name:.80}, which is not in the folder")
     return paths
 
 
@@ -72,6 +72,9 @@ def _checked_names(names: object, path: Path) -> list[str]:
     """Return a list of names from a JSON file of `datasets`."""
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} lists no files or splits; save the dataset again")
+    for name in names:
+        if not name.isprintable():
+            raise ValueError(f"{path} lists the name {name!r:.80}; expected printable characters")
     return names
 
 
