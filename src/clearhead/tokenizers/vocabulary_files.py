@@ -153,10 +153,9 @@ def _wrong_templates(processor: dict[str, Any]) -> Iterator[str]:
     for inner in processor.get("processors") or ():
         yield from _wrong_templates(inner)
     for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
-        pieces = processor.get(name)
-        if processor.get("type") == "TemplateProcessing" and isinstance(pieces, list):
-            if sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
-                yield name
+        pieces = processor.get(name)  # a list in templates only
+        if pieces is not None and sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
+            yield name
 
 
 def _growth(part: dict[str, Any]) -> float:
