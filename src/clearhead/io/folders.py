@@ -116,9 +116,12 @@ def follow_link(path: Path) -> Path:
     'all'
     """
     try:
-        return path.resolve() if path.is_symlink() else path
-    except (OSError, RuntimeError):  # links in a circle
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+        target = path.resolve() if path.is_symlink() else path
+        if not target.is_symlink():
+            return target
+    except (OSError, RuntimeError):  # a circle of links before Python 3.13, which returns a link
+        pass
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -62,8 +62,8 @@ def load_json(path: Path) -> Backend:
 
     Raises:
         ValueError: it is not a tokenizer, merges tokens without the prefix of all but the first token of a word, adds
-            a special token that it does not define, has a template without or with several places for the text, or
-            makes texts many times longer.
+            a special token that it does not define, has a template that repeats a text, or makes texts many times
+            longer.
     """
     _check_prefix(path)
     try:
@@ -75,8 +75,8 @@ def load_json(path: Path) -> Backend:
     processor = _state(backend.post_processor)
     for token in _undefined_tokens(processor):
         raise ValueError(f"{path}: the post_processor adds the token {token!r:.80}, but does not define its id")
-    for template in _wrong_templates(processor):
-        raise ValueError(f"{path}: the template {template!r:.80} of the post_processor does not have each text once")
+    for template in _repeating_templates(processor):
+        raise ValueError(f"{path}: the template {template!r} of the post_processor repeats a text")
     for part, name in ((backend.normalizer, "normalizer"), (backend.decoder, "decoder")):
         growth = _growth(_state(part))
         if growth > _MAX_GROWTH:
@@ -148,13 +148,13 @@ def _undefined_tokens(processor: dict[str, Any]) -> Iterator[str]:
             yield token
 
 
-def _wrong_templates(processor: dict[str, Any]) -> Iterator[str]:
-    """Yield the templates that omit or repeat a text."""
+def _repeating_templates(processor: dict[str, Any]) -> Iterator[str]:
+    """Yield the templates that repeat a text."""
     for inner in processor.get("processors") or ():
-        yield from _wrong_templates(inner)
-    for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
-        pieces = processor.get(name)  # a list in templates only
-        if pieces is not None and sorted(piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece) != texts:
+        yield from _repeating_templates(inner)
+    for name in ("single", "pair"):
+        texts = [piece["Sequence"]["id"] for piece in processor.get(name) or () if "Sequence" in piece]
+        if len(texts) > len({*texts}):
             yield name
 
 
