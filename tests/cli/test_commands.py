@@ -241,6 +241,7 @@ def test_trace_of_a_text_and_of_a_model(tiny_bert):
     assert "no such model folder" in refused("trace", "a", "--model", "./nowhere")
 
 
+@pytest.mark.slow
 def test_evaluate_similarity(tmp_path, tiny_bert):
     pairs = tmp_path / "pairs.csv"
     rows = ['"hello, world",hello world,5.0', "the old bridge,the old storm,3.5", "test,query,0", "a,b c d,1"]

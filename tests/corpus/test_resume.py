@@ -136,9 +136,8 @@ def test_resume_without_a_run_starts_one(encoder, corpus, tmp_path):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", resume=True).texts == 100
 
 
-@pytest.mark.parametrize(
-    "name", ["v.npy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("v.jsonl", "v.parquet"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 def test_resume_after_sigkill_at_a_random_time(tiny_bert, tmp_path, name):
     (tmp_path / "texts.txt").write_text("\n".join(sentences(24_000)) + "\n", encoding="utf-8")
     arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "-q", "--truncate-dim", 4]

@@ -67,6 +67,7 @@ def test_documents_and_queries_have_their_adapters(encoders, tmp_path, adapter, 
     np.testing.assert_allclose(vector, encoders[adapter].encode("hello", normalize=True), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_commands(model, encoders, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     folder = tmp_path / "index"
@@ -91,6 +92,7 @@ def test_commands(model, encoders, tmp_path):
     assert len(Index.open(folder)) == 22
 
 
+@pytest.mark.slow
 def test_server(model, encoders, tmp_path):
     folder = Index.build(encoders["retrieval.passage"], TEXTS, tmp_path / "index").folder
     models = {"docs": str(folder), "q": str(model), "d": str(model)}

@@ -15,7 +15,8 @@ TEXT = "The old bridge was closed after the storm."
 AGAIN = "Reload the page, or try again."
 
 
-@pytest.mark.parametrize("place", [pytest.param("server", marks=pytest.mark.slow), "disk"])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["server", "disk"])
 def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
     with web.address_of(tiny / "page", place) as address:
         page = opened(address)
