@@ -53,7 +53,7 @@ class Reference:
     before: dict[str, bytes]
     after: dict[str, bytes]
     volatile: set[str] = field(default_factory=set)
-    record: Record = field(default_factory=lambda: Record(b"", 0))
+    record: Record = field(default_factory=lambda: Record(b"", [], 0))
 
 
 class Checker:
