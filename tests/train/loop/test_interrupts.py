@@ -119,8 +119,8 @@ def test_full_disk_keeps_the_previous_checkpoint(folder, whole, hook, file, reas
 
 @pytest.fixture(autouse=True, scope="module")
 def _three(folder):
-    """Return the outcome of the run with all its checkpoints."""
-    assert ended(folder, "whole-3", training__keep_last=9)[0] == 0
+    """Make the run with all its checkpoints, once: a process may run tests of this module in two turns."""
+    assert (folder / "whole-3").exists() or ended(folder, "whole-3", training__keep_last=9)[0] == 0
 
 
 def test_nan_loss_is_reported(folder, whole):
