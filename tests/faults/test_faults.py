@@ -89,7 +89,7 @@ def test_damaged_commands_are_found(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     found = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert "is neither the old nor the new file" in found["write_in_place"]
-    assert "without an fsync" in found["forget_fsync"]
+    assert "before an fsync" in found["forget_fsync"]
     assert "left: " in found["leave_temporary_files"]
     assert "a new run with ['--resume'] failed" in found["change_the_resume_file"]
 
