@@ -37,6 +37,8 @@ BLOCK = re.compile(
     re.M | re.S,
 )
 SLOW = re.compile(r"clearhead (train|ablate|distill|serve|export|verify|benchmark|tokenizer)|runs/|train_bpe|fit\(")
+LONG = {"docs/tutorial.md", "docs/guides/vectors.md"}
+"""Pages that are slow without such a command."""
 QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")
 SHELL = re.compile(r"[|<>&;$*?`~=(]")
 """Characters that have a meaning in a shell, outside of quotes."""
@@ -53,7 +55,7 @@ def blocks(page):
 
 
 def is_slow(page):
-    return any(SLOW.search(code) for _, _, code, _ in blocks(page))
+    return page in LONG or any(SLOW.search(code) for _, _, code, _ in blocks(page))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def test_every_target_is_tested():
 @pytest.mark.parametrize(
     "target",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("checkpoints", "keys", "requests") else ())
+        pytest.param(name, marks=() if name == "tables" else pytest.mark.slow)
         for name in CASES
     ],
 )

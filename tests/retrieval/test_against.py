@@ -147,6 +147,7 @@ def test_index_that_may_not_be_written_has_no_history(folder, endpoint, monkeypa
     assert not (folder / against.HISTORY).exists()
 
 
+@pytest.mark.slow
 def test_history_that_cannot_be_written_is_an_error_after_the_result(folder, endpoint):
     (folder / against.HISTORY).mkdir()
     status, output, log = clearhead("verify", "--against", endpoint.url, "--index", folder)

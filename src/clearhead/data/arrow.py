@@ -169,7 +169,7 @@ _ROWS_PER_BATCH, _BYTES_PER_BATCH = 1024, 2**28
 def _rows_per_batch(metadata: Any, columns: Iterable[str]) -> int:
     """Return the number of rows of a Parquet file that certainly fit into `_BYTES_PER_BATCH`.
 
-    A value that many rows share is stored once, so a few bytes of a file can stand for gigabytes of a batch.
+    A value that many rows share is stored once, so a few bytes of a file can become gigabytes of a batch.
     """
     largest = 1
     for group in range(metadata.num_row_groups):

@@ -122,7 +122,7 @@ def _tab_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows with the line on which each starts, which helps to find a quote that is never closed."""
+    """Yield rows with the line where each starts, which helps to find a quote that is never closed."""
     reader = csv.reader(lines, strict=True)
     while True:
         start = reader.line_num + 1

@@ -24,7 +24,7 @@ def to_transformers(model: str | Path, folder: str | Path, *, texts: Sequence[st
     Args:
         model: a folder, or a Hub id.
         folder: the output folder.
-        texts: texts on which the export, opened by transformers, is compared with the model.
+        texts: the results of the export in transformers are compared with the model's on these texts.
 
     Raises:
         ValueError: transformers is not installed; the model does not exist; its family's format cannot hold a part of
@@ -45,7 +45,7 @@ def to_sentence_transformers(model: str | Path, folder: str | Path, *, texts: Se
 
     Args:
         model, folder: as in `to_transformers`.
-        texts: texts on which the export, opened by sentence-transformers, is compared with the model.
+        texts: the results of the export in sentence-transformers are compared with the model's on these texts.
 
     Raises:
         ValueError: the model is an encoder–decoder, or its head gives several scores; also errors of `to_transformers`.
@@ -71,7 +71,7 @@ def to_ctranslate2(
     Args:
         model, folder: as in `to_transformers`.
         int8: quantize the weights to 8 bits; the quality loss is measured on the texts.
-        texts: texts on which the float32 export, opened by CTranslate2, is compared with the model.
+        texts: the results of the float32 export in CTranslate2 are compared with the model's on these texts.
 
     Raises:
         ValueError: CTranslate2 or transformers is not installed; the converter does not support the model; or the

@@ -35,7 +35,7 @@ def export(model: str | Path, folder: str | Path, *, int8: bool = False, texts: 
         folder: the output folder; it also receives the tokenizer, config.json and generation_config.json.
         int8: quantize all matmuls to 8 bits, with static weight scales and dynamic activation scales. The quality loss
             is measured on the texts.
-        texts: texts on which graph and model are compared in float32, in addition to a row of the maximum length.
+        texts: graph and model are compared in float32 on these texts, and on a row of the maximum length.
 
     Raises:
         ValueError: the model does not exist, cannot be exported, or its graph computes other outputs; nothing is

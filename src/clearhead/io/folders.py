@@ -106,7 +106,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def follow_link(path: Path) -> Path:
-    """Return the target of a symbolic link, and any other path as it is.
+    """Return the target of a symbolic link, and any other path unchanged.
 
     Raises:
         OSError: the link leads to itself.

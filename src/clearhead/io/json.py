@@ -75,7 +75,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite_or_none(value: Any) -> Any:
-    """Return None for NaN and infinity, which JSON does not have, and every other value as it is.
+    """Return None for NaN and infinity, which JSON does not have, and every other value unchanged.
 
     >>> from clearhead.io.json import finite_or_none
     >>> finite_or_none(float("nan")), finite_or_none(1.5), finite_or_none("nan")
@@ -88,7 +88,7 @@ def write_json(path: Path, data: object) -> None:
     """Write indented JSON atomically.
 
     Raises:
-        ValueError: a text has half a surrogate pair, which also stands for a byte of a path that is not UTF-8.
+        ValueError: a text has half a surrogate pair, which also encodes a byte of a path that is not UTF-8.
     """
     try:
         content = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

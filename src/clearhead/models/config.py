@@ -41,7 +41,7 @@ class EncoderConfig:
         distance_terms: scores between contents and distances (DeBERTa): "c2p", "p2c", "both" or "none".
         distance_buckets, distance_max, distance_norm, distance_shared: buckets, max_distance, norm and shared of
             `DistanceOptions`.
-        convolution_width: width of the convolution beside the first layer (DeBERTa); 0 for none.
+        convolution_width: width of the convolution parallel to the first layer (DeBERTa); 0 for none.
         convolution_groups, convolution_activation: as in `ConvolutionOptions`.
         num_token_types: number of token types; 0 for none.
         embedding_dim: width of the embeddings; d_model where None. A linear layer projects any other width to d_model.
@@ -184,7 +184,7 @@ class EncoderConfig:
 
     @property
     def convolution_options(self) -> ConvolutionOptions | None:
-        """The options of the convolution beside the first layer, or None."""
+        """The options of the convolution parallel to the first layer, or None."""
         if not self.convolution_width:
             return None
         return ConvolutionOptions(

@@ -11,7 +11,7 @@ def check_labels(labels: Sequence[str]) -> None:
     """Check the names of the outputs of a head.
 
     Raises:
-        ValueError: there is none, two are equal, or one has line breaks or other control characters.
+        ValueError: no labels, equal labels, or a label with line breaks or other control characters.
 
     >>> from clearhead.models.labels import check_labels
     >>> check_labels(["good", "bad"])

@@ -246,7 +246,7 @@ class Tokenizer(MultilingualTokenizer):
 
 
 def _without_panic(error: BaseException) -> BaseException:
-    """Return a ValueError in place of a panic of the library, and every other error as it is.
+    """Return a ValueError in place of a panic of the library, and every other error unchanged.
 
     A regular expression can take more steps on a text than the library allows.
     """

@@ -68,7 +68,7 @@ def load_json(path: Path) -> Backend:
     _check_prefix(path)
     try:
         backend = Backend.from_file(str(path))
-    except BaseException as error:  # the library raises no specific type, and a panic is no Exception
+    except BaseException as error:  # the library raises no specific type, and a panic is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise ValueError(f"{path} is not a tokenizer: {shortened(error)}") from None
@@ -98,7 +98,7 @@ def check_encodes(backend: Backend, path: Path) -> None:
     """
     try:
         backend.encode_batch_fast(["", "the \u0378"])  # a character that Unicode does not assign
-    except BaseException as error:  # a panic of the library is no Exception
+    except BaseException as error:  # a panic of the library is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise ValueError(f"{path} is not a usable tokenizer: {shortened(error)}") from None
@@ -124,7 +124,7 @@ def _check_prefix(path: Path) -> None:
         prefix = model["continuing_subword_prefix"]
         pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
         wrong = next((second for _, second in pairs if not second.startswith(prefix)), None)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):  # the library reports what is wrong
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):  # the library reports the error
         return
     if wrong is not None:
         raise ValueError(f"{path} merges {wrong!r:.80}, which does not start with the prefix {prefix!r:.80}")

@@ -62,7 +62,7 @@ def nested_aliases(link):
 def test_aliases_of_too_many_values_are_a_one_line_error(tmp_path, text):
     path = tmp_path / "alias.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"{path} is not YAML: its aliases stand for more than 100,000 values"):
+    with pytest.raises(ValueError, match=f"{path} is not YAML: its aliases expand to more than 100,000 values"):
         read_recipe(path)
 
 

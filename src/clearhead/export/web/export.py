@@ -48,7 +48,7 @@ def export_web(
         model: a folder or a Hub id: an encoder–decoder, or a text encoder.
         folder: the output folder.
         int8: store matrices in 8 bits, with one scale for each row. The browser computes in float32.
-        texts: texts on which graphs and model are compared in float32.
+        texts: graphs and model are compared in float32 on these texts.
 
     Raises:
         ValueError: the model does not exist, is too large for a browser, has a tokenizer or a head that the page does

@@ -140,14 +140,14 @@ def _check_nodes(root: yaml.Node) -> None:
     """Check that no mapping repeats a key, and that aliases neither contain themselves nor multiply.
 
     Raises:
-        ValueError: one does; a few lines of nested aliases can stand for billions of values.
+        ValueError: one does; a few lines of nested aliases can expand to billions of values.
     """
     pending, count = [root], 0
     while pending:
         node = pending.pop()
         count += 1
         if count > _MAX_VALUES:
-            raise ValueError(f"its aliases stand for more than {_MAX_VALUES:,} values; write the values themselves")
+            raise ValueError(f"its aliases expand to more than {_MAX_VALUES:,} values; write the values themselves")
         if isinstance(node, yaml.MappingNode):
             keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             names = Counter(key.value for key in keys)
@@ -163,8 +163,8 @@ def _parse_yaml(text: str, name: str) -> Any:
     """Return the value of a YAML text.
 
     Raises:
-        ValueError: invalid YAML, a key that a mapping repeats, aliases that contain themselves or stand for too many
-            values, or too deep nesting; the message starts with `name`.
+        ValueError: invalid YAML, a key that a mapping repeats, aliases that contain themselves or expand to too
+            many values, or too deep nesting; the message starts with `name`.
     """
     try:
         return yaml.load(text, _Loader)
