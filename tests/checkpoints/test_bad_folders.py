@@ -90,6 +90,8 @@ def test_invalid_values_in_json_files(folder):
     refused(folder, "no weight_map")
     (folder / "config.json").write_text("[" * 100_000)
     refused(folder, "config.json is not valid JSON")
+    (folder / "config.json").write_text('{"model_type": "bert", "model_type": "bert"}')
+    refused(folder, "config.json is not valid JSON: the key 'model_type' is repeated")
 
 
 @pytest.mark.parametrize("kept", ["tokenizer.json", "vocab.txt"])

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import tarfile
 
 import pytest
@@ -60,7 +61,17 @@ CODE = {
     "TorchScript": lambda bomb: script(),
     "module": lambda bomb: saved(torch.nn.Linear(2, 2)),
 }
+
+
+def with_another_weight():
+    """Return a file with another bit in a tensor, which its checksum does not match."""
+    data = bytearray(saved({"a": torch.full((9, 9), 2.0)}))
+    data[data.index(struct.pack("<f", 2.0)) + 3] ^= 0x01
+    return bytes(data)
+
+
 DAMAGED = {
+    "another weight": with_another_weight(),
     "truncated": saved({"a": torch.zeros(9, 9)})[:500],
     "truncated legacy": saved({"a": torch.zeros(9, 9)}, _use_new_zipfile_serialization=False)[:-200],
     "empty": b"",

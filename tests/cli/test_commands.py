@@ -183,6 +183,21 @@ def test_full_disk_and_closed_pipe(texts, tmp_path, tiny_bert):
     assert json.loads(done.stdout)["text"] == "hello world"
 
 
+@pytest.mark.slow
+def test_closed_standard_output(texts, tmp_path, tiny_bert):
+    def run(*arguments):
+        command = " ".join(f"'{word}'" for word in (COMMAND, *arguments))
+        return subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)
+
+    for arguments in (["encode", texts, "-q", "-m", tiny_bert], ["trace"]):
+        done = run(*arguments)
+        message = "clearhead: error: standard output: it is closed; redirect it to a file or to /dev/null\n"
+        assert (done.returncode, done.stderr) == (1, message)
+    done = run("encode", texts, "-q", "-m", tiny_bert, "-o", tmp_path / "v.npy")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(np.load(tmp_path / "v.npy")) == 3
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_read_only_folder(texts, tmp_path, tiny_bert):
     locked = tmp_path / "locked"

@@ -23,7 +23,7 @@ PROMISE = re.compile(
     "|".join(
         (
             r"(?<!\d)\d(\.\d+)?e-\d+|10\^\{?-\d",  # tolerances
-            rf"\bwithin {NUMBER}|\bcosine (of )?{NUMBER}",
+            rf"\bwithin ({NUMBER}|`[\w.]+`)|\bcosine (of )?{NUMBER}",
             rf"\bat (most|least)( {NUMBER})?|\b(more|less|fewer) than {AMOUNT}|\b(over|up to|under|below) {AMOUNT}",  # bounds
             rf"\b(in|after) {NUMBER} (s|seconds)\b|\bafter {NUMBER} failures\b",
             r"\b(never|always)\b",

@@ -94,7 +94,8 @@ def _change(folder: Path, random: Random) -> str:
         return "nothing"
     of_json = [path for path in files if path.suffix == ".json"]
     weights = [path for path in files if path.suffix == ".safetensors"]
-    kind = random.choice(["json"] * 6 + ["tensors"] * 3 + ["header", "bytes", "bytes", "file"])
+    pickles = [path for path in files if path.suffix in (".bin", ".ckpt")]
+    kind = random.choice(["json"] * 6 + ["tensors"] * 3 + ["header", "bytes", "bytes", "file"] + ["pickle"] * 2)
     if kind == "json" and of_json:
         path = _choose_json(of_json, random)
         try:
@@ -114,7 +115,7 @@ def _change(folder: Path, random: Random) -> str:
         kinds = mutations.WITH_END + (() if path.name == "recipe.yaml" else mutations.WITHOUT_END)
         what = mutations.change_file(path, random, files, kinds)
     else:
-        path = random.choice(files)
+        path = random.choice(pickles if kind == "pickle" and pickles else files)
         changed, what = mutations.change_bytes(path.read_bytes(), random)
         path.write_bytes(changed)
     return f"{path.relative_to(folder)}: {what}"

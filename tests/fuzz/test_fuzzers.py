@@ -20,10 +20,7 @@ def test_every_target_is_tested():
 
 @pytest.mark.parametrize(
     "target",
-    [
-        pytest.param(name, marks=() if name == "tables" else pytest.mark.slow)
-        for name in CASES
-    ],
+    [pytest.param(name, marks=() if name == "tables" else pytest.mark.slow) for name in CASES],
 )
 def test_hostile_inputs_work_or_are_refused_in_one_line(target):
     command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]

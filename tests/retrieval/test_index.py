@@ -227,9 +227,10 @@ def test_damage_that_a_search_meets_is_an_error(encoder, tmp_path, dtype):
     damaged = {vectors: b"\xff", index.folder / "documents.jsonl": b"\xff"}
     if dtype == "int8":
         damaged[index.folder / "bounds.float32"] = b"\xff"
-    for path, value in damaged.items():  # 0xffffffff is NaN
+    huge = (good := vectors.read_bytes())[:-1] + bytes([good[-1] ^ 0x40])  # times 2^128, or as much smaller
+    for path, value in [(vectors, huge), *damaged.items()]:  # 0xffffffff is NaN
         good = path.read_bytes()
-        path.write_bytes(value * len(good))
+        path.write_bytes((value * len(good))[: len(good)])
         with pytest.raises(ValueError, match=f"{path.name} is damaged. Build the index again"):
             Index.open(index.folder, encoder).search("hello", top_k=2)
         path.write_bytes(good)

@@ -1,6 +1,7 @@
 """Entry point of the command `clearhead`: its subcommands, and errors as one line."""
 
 import contextlib
+import errno
 import inspect
 import io
 import logging
@@ -197,7 +198,22 @@ class _StandardOutput(io.FileIO):
             raise OSError(error.errno, error.strerror, _STDOUT) from None
 
 
+class _ClosedOutput(io.FileIO):
+    """In place of a standard output that is closed. The first write fails; the next one is the flush at exit."""
+
+    failed = False
+
+    def write(self, data: Any, /) -> int:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EBADF, "it is closed; redirect it to a file or to /dev/null", _STDOUT)
+        return super().write(data)
+
+
 def _wrap_standard_output() -> None:
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_ClosedOutput(os.devnull, "w")), "utf-8")
+        return
     try:
         raw = _StandardOutput(sys.stdout.fileno(), "w", closefd=False)
     except (AttributeError, OSError, ValueError):  # closed, or replaced by another object

@@ -143,7 +143,7 @@ def _parse_json(path: Path) -> object:
         raise ValueError(f"{path.parent} has no {path.name}, which a model folder needs") from None
     try:
         text = content.decode()
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=unique_keys)
         if _SURROGATE.search(text):
             json.dumps(data, ensure_ascii=False).encode()
         return data

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import zipfile
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ def read_pickle(path: Path, advice: str) -> object:
     """Return the tensors and plain values in a file that `torch.save` wrote.
 
     PyTorch's restricted reader (``weights_only=True``) never runs code. Its error messages suggest to disable it, so
-    they are replaced.
+    they are replaced. It does not compare the checksums in the file, so a changed bit would become another weight.
 
     Args:
         path: the file.
@@ -27,11 +28,24 @@ def read_pickle(path: Path, advice: str) -> object:
     {'a': 1}
     """
     try:
+        _check_sums(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:  # a damaged file may give one without a name
         raise OSError(error.errno, error.strerror, str(path)) from None
     except Exception as error:  # torch.load raises many kinds for a damaged or unsafe file
         raise ValueError(f"{path} {_describe_error(error)}. {advice}") from None
+
+
+def _check_sums(path: Path) -> None:
+    """Compare the contents of a zip archive with its checksums; files of older versions of torch have none.
+
+    Raises:
+        zipfile.BadZipFile: they differ.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if (name := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(name)
 
 
 def _describe_error(error: Exception) -> str:

@@ -12,7 +12,7 @@ from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.hashed import has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import writer_lock
-from clearhead.retrieval.exact import TopRows, best, score_rows, search_exact
+from clearhead.retrieval.exact import TopRows, best, check_scores, score_rows, search_exact
 from clearhead.retrieval.files import StoredRows
 from clearhead.retrieval.manifest import GRAPH, GRAPH_STATE, IndexFolderError, read_manifest
 from clearhead.runtime.vectors import Vectors
@@ -102,4 +102,4 @@ def search_graph(graph: Any, stored: StoredRows, queries: Vectors, top_k: int) -
             rows[index], scores[index] = exact.rows[0], exact.scores[0]
             continue
         rows[index], scores[index] = best(found, score_rows(stored, query, found), count)
-    return TopRows(rows, scores)
+    return check_scores(stored, queries, TopRows(rows, scores))

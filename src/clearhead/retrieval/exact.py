@@ -58,7 +58,7 @@ def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
     if stored.manifest.dtype == "int8":
         for index, query in enumerate(queries):
             rows[index], scores[index] = _search_codes(stored, query, count)
-        return _checked(stored, TopRows(rows, scores))
+        return check_scores(stored, queries, TopRows(rows, scores))
     for start in range(0, len(queries), _QUERIES):
         block = queries[start : start + _QUERIES]
         for index, candidates in enumerate(_candidates(stored, block, count), start):
@@ -66,11 +66,18 @@ def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
             if len(candidates) < count:  # the scores hold NaN
                 raise stored.damaged(vectors_file(stored.manifest.dtype))
             rows[index], scores[index] = best(candidates, exact, count)
-    return _checked(stored, TopRows(rows, scores))
+    return check_scores(stored, queries, TopRows(rows, scores))
 
 
-def _checked(stored: StoredRows, top: TopRows) -> TopRows:
-    if not np.isfinite(top.scores).all():
+def check_scores(stored: StoredRows, queries: Vectors, top: TopRows) -> TopRows:
+    """Return the rows if each score is possible: |q · x| ≤ ‖q‖ ‖x‖ (Cauchy–Schwarz), with a margin for rounding.
+
+    Raises:
+        ValueError: a score is not; the file of the vectors is damaged.
+    """
+    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
+    limits = norms * stored.manifest.max_norm * 1.01  # bfloat16 rounds to 0.4 %
+    if not (np.abs(top.scores) <= limits).all():
         raise stored.damaged(vectors_file(stored.manifest.dtype))
     return top
 

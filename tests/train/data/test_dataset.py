@@ -76,8 +76,8 @@ def test_reading_returns_what_was_written(tmp_path_factory, monkeypatch, rows, c
         ]
         assert read == kept
         assert [list(one) for one in read] == [list(one) for one in kept]
-        reasons = {"no tokens": len(every) - len(full), f"longer than the batch limit of {budget} tokens": 0}
-        reasons[f"longer than the batch limit of {budget} tokens"] = len(full) - len(kept)
+        reasons = {"no tokens": len(every) - len(full), f"longer than data.batch_tokens={budget}": 0}
+        reasons[f"longer than data.batch_tokens={budget}"] = len(full) - len(kept)
         assert store.skipped == {reason: count for reason, count in reasons.items() if count}
     assert os.listdir(folder.parent) == ["store"]
 
@@ -101,9 +101,9 @@ def test_another_key_or_limit_rebuilds(tmp_path):
     assert len(build_dataset(folder, rows(4), letters, key="b")) == 4
     assert first[2]["ids"].tolist() == [3] * 3  # readers of the old one continue
     assert len(build_dataset(folder, rows(9), letters, key="b", max_tokens=5)) == 7
-    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than the batch limit of 5 tokens; fix"):
+    with pytest.raises(ValueError, match=r"a.txt, line 6: longer than data.batch_tokens=5; fix"):
         build_dataset(folder, rows(9), letters, key="b", max_tokens=5, strict=True)
-    assert TokenizedDataset(folder).skipped == {"longer than the batch limit of 5 tokens": 2}
+    assert TokenizedDataset(folder).skipped == {"longer than data.batch_tokens=5": 2}
     assert os.listdir(tmp_path) == ["store"]
     with pytest.raises(ValueError, match="line 1: no tokens"):
         build_dataset(tmp_path / "other", rows(1), lambda some: [[{"ids": []}]], key="a", strict=True)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load, save
 from support import forks
 from support.data.training import KILLED, metrics, outcome, same, tiny, trained_until, weights, write_tiny
+from torch.utils._pytree import tree_flatten
 
 from clearhead.train.loop.checkpointing import AtomicCheckpointIO, read_state
 from clearhead.train.trainer import train
@@ -274,12 +275,26 @@ def test_broken_checkpoints_are_refused(begun, folder):
             resumed(begun, folder)
     path.write_bytes(whole)
     state = read_state(path)
+    expected, structure = tree_flatten(state)
+    for position in (*random.Random(1).sample(range(len(whole)), 60), whole.index(b"exp_avg_sq")):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x40]) + whole[position + 1 :])
+        try:  # the archive has a few bytes without a meaning, such as dates and padding
+            values, other = tree_flatten(read_state(path))
+        except ValueError:
+            continue
+        assert other == structure
+        assert all(map(equal, values, expected)), position
+    path.write_bytes(whole)
     torch.save(state | {"clearhead": state["clearhead"] | {"format": 99, "version": "7.0"}}, path)
     with pytest.raises(ValueError, match="has format 99, written by clearhead 7.0; clearhead .* requires format 1"):
         resumed(begun, folder)
     torch.save({"weights": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match="is not a checkpoint of clearhead"):
         resumed(begun, folder)
+
+
+def equal(one, other):
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else repr(one) == repr(other)  # NaN, too
 
 
 def broken_weights(path):
@@ -292,6 +307,7 @@ def broken_weights(path):
     yield b"", "is truncated, or not a safetensors file"
     yield save({key: tensor for key, tensor in tensors.items() if key != name}), f"has no tensor {name}"
     yield save(tensors | {name: torch.zeros(1)}), f"tensor {name} has shape (1,)"
+    yield whole[:-200] + bytes([whole[-200] ^ 0x10]) + whole[-199:], "is damaged: its hash is not the one in state.ckpt"
 
 
 def last_line(recipe, folder):

@@ -228,7 +228,7 @@ WRONG_DATA = [
         "text-to-text",
         {"source": "one\n" + "red " * 99 + "\n", "target": "a\nb\n"},
         {"strict": True, "batch_tokens": 50},
-        "source, line 2: longer than the batch limit of 50 tokens",
+        "source, line 2: longer than data.batch_tokens=50",
     ),
     (
         "text-to-text",

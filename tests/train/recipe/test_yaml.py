@@ -72,6 +72,16 @@ def test_an_alias_is_the_value_that_it_names(tmp_path):
     assert recipe.seed == recipe.training.steps
 
 
+@pytest.mark.parametrize("number", ["012", "0x10", "0b11", "1:30", "-0_7", "1:30.5"])
+def test_numbers_that_yaml_reads_in_another_notation_are_refused(tmp_path, number):
+    path = tmp_path / "octal.yaml"
+    path.write_text(f"task: classification\ntraining: {{steps: {number}}}", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{path} is not YAML: line 2 has the number {number}; write it in decimal"):
+        read_recipe(path)
+    with pytest.raises(ValueError, match="write it in decimal notation"):
+        read_recipe(path, [f"training.steps={number}"])
+
+
 @pytest.mark.parametrize(
     "text", ["seed: 1\nseed: 2", "training: {steps: 2}\ntraining: {steps: 3}", "data: {a: 1, a: 2}"]
 )

@@ -197,7 +197,7 @@ def _reason_to_skip(example: Example, max_tokens: int | None) -> str | None:
     if 0 in lengths:
         return "no tokens"
     if max_tokens is not None and sum(lengths) > max_tokens:
-        return f"longer than the batch limit of {max_tokens} tokens"
+        return f"longer than data.batch_tokens={max_tokens}"
     return None
 
 

@@ -80,6 +80,7 @@ class TrainingCallback(lightning.Callback):
             "stopped_early": self.stopped_early,
             "kept": self._checkpoints.last,
             "best_step": self._checkpoints.best,
+            "hashes": self._checkpoints.kept_hashes(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -88,6 +89,7 @@ class TrainingCallback(lightning.Callback):
         self.scores, self.validated_step = state_dict["scores"], state_dict["scored"]
         self.stopped_early = state_dict["stopped_early"]
         self._checkpoints.last, self._checkpoints.best = state_dict["kept"], state_dict["best_step"]
+        self._checkpoints.hashes = state_dict.get("hashes", {})  # a state of an earlier version has none
 
     def on_save_checkpoint(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]

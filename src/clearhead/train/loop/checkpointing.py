@@ -1,6 +1,7 @@
 """Checkpoints of a run: weights of selected steps, and the state for resuming."""
 
 import contextlib
+import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from clearhead._version import __version__
 from clearhead.io.atomic import atomic_file
+from clearhead.io.hashed import has_content
 from clearhead.io.pickle import read_pickle
 
 FORMAT = 1
@@ -55,6 +57,7 @@ class CheckpointManager:
         self.last: list[int] = []
         self.best: int | None = None
         self.temporary: int | None = None
+        self.hashes: dict[int, str] = {}
 
     def weights_path(self, step: int) -> Path:
         """Return the file with the weights of a step."""
@@ -65,8 +68,10 @@ class CheckpointManager:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.weights_path(step)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _parameters(model).items()}
+        content = save(tensors)
         with _explain_write_errors(path), atomic_file(path) as file:
-            file.write(save(tensors))
+            file.write(content)
+        self.hashes[step] = hashlib.sha256(content).hexdigest()
         self.record(step, best=best, temporary=temporary)
 
     def record(self, step: int, *, best: bool, temporary: bool = False) -> None:
@@ -104,6 +109,10 @@ class CheckpointManager:
         """Return the last step whose weights are kept, or [] at the start of a run."""
         return self.kept_steps()[-1:]
 
+    def kept_hashes(self) -> dict[int, str]:
+        """Return the SHA-256 hash of each file of weights, by step."""
+        return {step: self.hashes[step] for step in self.kept_steps() if step in self.hashes}
+
     def load(self, model: nn.Module, steps: Sequence[int]) -> None:
         """Load the weights of a step, or the average of several, into a model.
 
@@ -115,7 +124,7 @@ class CheckpointManager:
         """
         parameters, total = _parameters(model), dict[str, Tensor]()
         for step in steps:
-            for name, tensor in _read_weights(self.weights_path(step), parameters).items():
+            for name, tensor in _read_weights(self.weights_path(step), parameters, self.hashes.get(step)).items():
                 total[name] = tensor.double() + total.get(name, 0.0)
         with torch.no_grad():
             for name, parameter in parameters.items():
@@ -147,8 +156,13 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def _read_weights(path: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _read_weights(path: Path, parameters: Mapping[str, Tensor], sha256: str | None) -> dict[str, Tensor]:
     """Read the tensors of a file of weights.
+
+    Args:
+        path: the file.
+        parameters: the parameters of the model.
+        sha256: the hash of the file, if the state has it.
 
     Raises:
         ValueError: a damaged file, or a parameter that is missing or has another shape.
@@ -164,6 +178,8 @@ def _read_weights(path: Path, parameters: Mapping[str, Tensor]) -> dict[str, Ten
         shape, expected = tuple(tensors[name].shape), tuple(parameter.shape)
         if shape != expected:
             raise ValueError(f"{path}: tensor {name} has shape {shape}; the model needs {expected}. {advice}")
+    if sha256 is not None and not has_content(path, path.stat().st_size, sha256):
+        raise ValueError(f"{path} is damaged: its hash is not the one in {STATE.name}. {advice}")
     return tensors
 
 

@@ -1,5 +1,6 @@
 """Read and check recipes."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -137,7 +138,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
 
 
 def _check_nodes(root: yaml.Node) -> None:
-    """Check that no mapping repeats a key, and that aliases neither contain themselves nor multiply.
+    """Check that keys are not repeated, numbers are decimal, and aliases neither contain themselves nor multiply.
 
     Raises:
         ValueError: one does; a few lines of nested aliases can expand to billions of values.
@@ -155,8 +156,16 @@ def _check_nodes(root: yaml.Node) -> None:
                 if names[key.value] > 1:
                     raise ValueError(f"line {key.start_mark.line + 1} has the key {key.value!r:.80}, which is repeated")
             pending += chain.from_iterable(node.value)
+        elif isinstance(node, yaml.ScalarNode) and _is_misread(node):
+            line = node.start_mark.line + 1
+            raise ValueError(f"line {line} has the number {node.value:.80}; write it in decimal notation")
         elif isinstance(node, yaml.SequenceNode):
             pending += node.value
+
+
+def _is_misread(node: yaml.ScalarNode) -> bool:
+    """Return whether YAML 1.1 reads a number in another notation: 012 is 10, 0x10 is 16 and 1:30 is 90."""
+    return bool(node.tag.endswith((":int", ":float")) and re.match(r"[-+]?0[0-9_xb]|.*:", node.value))
 
 
 def _parse_yaml(text: str, name: str) -> Any:
