@@ -21,6 +21,7 @@ from clearhead.io import hub
         ("a/b/c", "no such model folder"),
         ("someone/some-model", "not a local folder and not in the cache .*, and the (Hub cannot|download failed)"),
         ("not a name!", "neither a folder nor a model id"),
+        ("a\nb", "neither a folder nor a model id"),
         ("x" * 20_000, "^.{,70} has 20,000 characters, too many for a folder or a Hub id"),
     ],
 )

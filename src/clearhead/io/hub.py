@@ -138,7 +138,8 @@ def _from_hub(name: str, revision: str | None) -> Path:
             folder = Path(snapshot_download(name, revision=revision, allow_patterns=_HUB_FILES + _HUB_PICKLES))
         return folder
     except HFValidationError as error:
-        raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {error}") from None
+        reason = " ".join(str(error).split())  # it repeats the name, which may have several lines
+        raise ValueError(f"{name!r} is neither a folder nor a model id of the Hub: {reason}") from None
     except GatedRepoError:
         raise ValueError(
             f"{name!r} is a gated model of the Hub: request access on its page, and set HF_TOKEN"
