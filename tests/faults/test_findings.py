@@ -69,6 +69,10 @@ def test_note_of_an_append_with_other_counts_is_refused(index):
         settings = {**note.settings, "stats": {**note.settings["stats"], "truncated": truncated}}
         dataclasses.replace(note, settings=settings).write(index.folder / PENDING)
         assert f"{index.folder / PENDING} is damaged" in refused(*append(index, "--resume"))
+    for size in (-1, -(10**30)):
+        files = {**note.files, "documents.jsonl": dataclasses.replace(note.files["documents.jsonl"], size=size)}
+        dataclasses.replace(note, files=files).write(index.folder / PENDING)
+        assert f"{index.folder / PENDING} is damaged" in refused(*append(index, "--resume"))
     dataclasses.replace(note, settings={**note.settings, "threads": "a\nb"}).write(index.folder / PENDING)
     assert "threads was " in refused(*append(index, "--resume"))
 

@@ -161,7 +161,9 @@ def change_file(path: Path, random: Random, others: list[Path], kinds: Sequence[
             path.symlink_to("/dev/zero")
             return "a device without end"
         case "other":
-            other = random.choice(others)
+            other = random.choice(
+                [file for file in others if file.is_file()] or [path]
+            )  # not a pipe or a link to itself
             path.write_bytes(other.read_bytes() if other != path else content)
             return f"the contents of {other.name}"
         case "private":

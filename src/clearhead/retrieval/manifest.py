@@ -167,7 +167,7 @@ def _parse(path: Path, data: dict[str, Any]) -> Manifest:
         manifest = Manifest(**values)
         sizes = {name: manifest.files[name].size for name in manifest.row_bytes}
         expected = {name: manifest.rows * size for name, size in manifest.row_bytes.items()}
-        if not _has_valid_types(manifest) or sizes != expected or min(manifest.rows, manifest.width) < 0:
+        if not _has_valid_types(manifest) or sizes != expected:
             raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise IndexFolderError(f"{path} is damaged. Copy or build the index again") from None
@@ -178,7 +178,7 @@ def _has_valid_types(manifest: Manifest) -> bool:
     """Return whether the values have the types of the class, which JSON may not have."""
     counts = [manifest.width, manifest.rows, *(state.size for state in manifest.files.values())]
     return (
-        all(type(count) is int for count in counts)
+        all(type(count) is int and count >= 0 for count in counts)
         and manifest.dtype in get_args(Dtype)
         and type(manifest.max_norm) in (int, float)
         and 0 <= manifest.max_norm <= sys.float_info.max
