@@ -130,9 +130,7 @@ def test_the_copy_has_the_shortlist(tmp_path):
     status, _, err = clearhead("shortlist", str(source), str(tmp_path / "source.txt"), str(tmp_path / "target.txt"))
     assert status == 0, err
     quantize(source, tmp_path / "int8")
-    assert (
-        TextToText.from_pretrained(tmp_path / "int8", precision="float32").shortlist is None
-    )  # only where it is asked for
+    assert TextToText.from_pretrained(tmp_path / "int8", precision="float32").shortlist is None  # only on request
     loaded = [TextToText.from_pretrained(tmp_path / name, shortlist=True) for name in ("marian", "int8")]
     assert torch.equal(loaded[0].shortlist.tokens_T, loaded[1].shortlist.tokens_T)
 
