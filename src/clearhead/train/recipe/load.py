@@ -141,7 +141,7 @@ def _check_nodes(root: yaml.Node) -> None:
     """Check that keys are not repeated, numbers are decimal, and aliases neither contain themselves nor multiply.
 
     Raises:
-        ValueError: a document breaks one of these rules; a few lines of nested aliases can expand to billions of values.
+        ValueError: a rule is broken. A few lines of nested aliases can expand to billions of values.
     """
     pending, count = [root], 0
     while pending:
