@@ -76,6 +76,20 @@ def test_distillation_of_equal_logits_is_zero_and_temperatures_must_be_positive(
         distillation(logits, logits, temperature=0.0)
 
 
+@given(st.integers(1, 4), sizes, sizes, st.sampled_from([0.5, 1.0, 4.0]), st.integers(0, 99))
+def test_several_teachers_are_the_average_of_their_probabilities(k, n, v, temperature, seed):
+    student, *teachers = random(k + 1, n, v, seed=seed)
+    softened = [functional.softmax(teacher / temperature, dim=-1) for teacher in teachers]
+    average = temperature * torch.stack(softened).mean(dim=0).log()
+    expected = distillation(student, average, temperature=temperature)
+    torch.testing.assert_close(distillation(student, *teachers, temperature=temperature), expected)
+
+
+def test_distillation_without_a_teacher_is_an_error():
+    with pytest.raises(ValueError, match="at least one teacher"):
+        distillation(random(4, 7), temperature=1.0)
+
+
 def test_distillation_at_a_high_temperature_matches_logits():
     # Section 2.1 of the paper: with zero-mean logits the gradient approaches (student − teacher) / V
     student, teacher = (x - x.mean(dim=-1, keepdim=True) for x in random(2, 3, 5))

@@ -11,6 +11,7 @@ from support.data.training_data import SIZES, recipe, write_data
 from support.models.overflow import change_weights
 
 from clearhead import TextToText
+from clearhead.pipelines.seq2seq.ensemble import combine
 from clearhead.train.data.dataset import TokenizedDataset
 from clearhead.train.distillation import _TeacherOutputs, distill
 from clearhead.train.loop.checkpointing import STATE
@@ -32,7 +33,7 @@ def teacher(data):
 
 
 def student(data, teacher, folder, **spec):
-    settings = {"teacher": str(teacher), "beam_size": 2} | spec
+    settings = {"teacher": teacher if isinstance(teacher, list) else str(teacher), "beam_size": 2} | spec
     return recipe(
         *(data, "text-to-text", folder / "student"),
         held_out=True,
@@ -89,6 +90,51 @@ def test_student_trains_on_texts_of_its_teacher(data, teacher, tmp_path):
     assert len(set(expected)) > 5
     assert _lines(generated) == [{"source": one, "target": two} for one, two in zip(sources, expected, strict=True)]
     assert "validation: 32 examples" in err
+
+
+@pytest.fixture(scope="module")
+def teachers(teacher, tmp_path_factory):
+    """Two teachers with different weights."""
+    other = tmp_path_factory.mktemp("teachers") / "other"
+    other_teacher(teacher, other)
+    change_weights(other, lambda tensors: tensors.update({name: 0.7 * tensor for name, tensor in tensors.items()}))
+    return [str(teacher), str(other)]
+
+
+def test_student_trains_on_texts_of_an_ensemble(data, teachers, tmp_path):
+    assert distill(student(data, teachers, tmp_path, sequence_level=True)).finished
+    generated = [row["target"] for row in _lines(tmp_path / "student" / "data" / "teacher.jsonl")]
+    sources = (data / "a.en").read_text(encoding="utf-8").splitlines()
+    models = [TextToText.from_pretrained(folder, precision="float32", device="cpu") for folder in teachers]
+    alone = [model.generate(sources, beam_size=2, max_new_tokens=20) for model in models]
+    assert generated == combine(models).generate(sources, beam_size=2, max_new_tokens=20)
+    assert generated not in alone
+
+
+def test_texts_of_an_ensemble_depend_on_the_weights_of_all(data, teachers, tmp_path, monkeypatch):
+    one, other = teachers
+    change = other_teacher(other, tmp_path / "other")
+    outputs = _TeacherOutputs(
+        tmp_path / "a" / "teacher.jsonl",
+        student(data, [one, str(tmp_path / "other")], tmp_path, sequence_level=True),
+    )
+    interrupt_after_window(outputs, monkeypatch)
+    change()
+    with pytest.raises(ValueError, match=r"holds texts of other weights of .*teacher and .*other; remove it and"):
+        outputs.complete()
+
+
+def test_run_with_several_teachers_resumes_with_the_same_ones_only(data, teachers, tmp_path):
+    one, other = teachers
+    change = other_teacher(other, tmp_path / "other")
+    spec = student(data, [one, str(tmp_path / "other")], tmp_path)
+    spec = spec.model_copy(update={"validation": spec.validation.model_copy(update={"every": 1})})
+    trained_until(spec, lambda step: step == 3)
+    change()
+    with pytest.raises(ValueError, match="has other weights now; resuming requires"):
+        train(spec, resume=True)
+    change()
+    assert train(spec, resume=True).finished
 
 
 def interrupt_after_window(outputs, monkeypatch):

@@ -5,7 +5,8 @@ count over all chunks and processes, so that their number does not change the gr
 the size of the vocabulary.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -49,21 +50,22 @@ def cross_entropy(
 
 
 def distillation(
-    student_logits_NV: Float[Tensor, "N V"], teacher_logits_NV: Float[Tensor, "N V"], *, temperature: float
+    student_logits_NV: Float[Tensor, "N V"], *teacher_logits_NV: Float[Tensor, "N V"], temperature: float
 ) -> Float[Tensor, ""]:
     """Return the distillation loss: the divergence of softened student and teacher probabilities, summed.
 
-    Equation: L = T² Σ_n Σ_v p_nv (log p_nv − log s_nv), p = softmax(teacher / T), s = softmax(student / T)
+    Equation: L = T² Σ_n Σ_v p_nv (log p_nv − log s_nv), p = softmax(teacher / T), s = softmax(student / T); with K
+        teachers, p = 1/K Σ_k p_k
     Source: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", Section 2; T² keeps the
         scale of the gradient
 
     Args:
         student_logits_NV: logits of the student, the model in training.
-        teacher_logits_NV: logits of the teacher.
+        teacher_logits_NV: logits of each teacher.
         temperature: T, above 0.
 
     Raises:
-        ValueError: a temperature that is not above 0.
+        ValueError: a temperature that is not above 0, or no teacher.
 
     >>> import torch; from clearhead.equations.losses import distillation
     >>> distillation(torch.zeros(2, 10), torch.zeros(2, 10), temperature=2.0)
@@ -71,9 +73,30 @@ def distillation(
     """
     if not temperature > 0:
         raise ValueError(f"the temperature must be above 0; got {temperature}")
+    if not teacher_logits_NV:
+        raise ValueError("distillation needs the logits of at least one teacher")
     log_s_NV = torch.log_softmax(_exact(student_logits_NV) / temperature, dim=-1)
-    log_p_NV = torch.log_softmax(_exact(teacher_logits_NV) / temperature, dim=-1)
+    log_p_NV = ensemble_log_probs([_exact(logits_NV) / temperature for logits_NV in teacher_logits_NV])
     return temperature**2 * (log_p_NV.exp() * (log_p_NV - log_s_NV)).sum()
+
+
+def ensemble_log_probs(logits: Sequence[Float[Tensor, "*batch V"]]) -> Float[Tensor, "*batch V"]:
+    """Return the log-probabilities of an ensemble, which averages the probabilities of its models.
+
+    Equation: log 1/K Σ_k softmax(logits_k)
+    Source: Freitag et al. 2017, "Ensemble Distillation for Neural Machine Translation"
+
+    Args:
+        logits: logits of each model, at least one.
+
+    >>> import torch; from clearhead.equations.losses import ensemble_log_probs
+    >>> ensemble_log_probs([torch.zeros(2), torch.zeros(2)]).exp()
+    tensor([0.5000, 0.5000])
+    """
+    if len(logits) == 1:
+        return torch.log_softmax(logits[0], dim=-1)
+    log_p = torch.stack([torch.log_softmax(one, dim=-1) for one in logits])
+    return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
 
 
 def hidden_state_distance(

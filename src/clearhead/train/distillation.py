@@ -1,4 +1,4 @@
-"""Train a student on a teacher."""
+"""Train a student on one or several teachers."""
 
 import json
 import logging
@@ -13,15 +13,18 @@ from clearhead.io.atomic import atomic_file, remove_leftovers
 from clearhead.io.hashed import HashedFile, has_content
 from clearhead.io.json import read_json, write_json
 from clearhead.io.safetensors import weights_hash
+from clearhead.pipelines.seq2seq.ensemble import combine
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.device import choose_device
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.loop.callback import OnStep
 from clearhead.train.loop.checkpointing import STATE
 from clearhead.train.loop.resume import check_folder
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.load import describe_differences
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
+from clearhead.train.regularizers.distillation import Distillation
 from clearhead.train.tasks.text_to_text import row_fields, source_text, target_text
 from clearhead.train.trainer import TrainingResult, ignore_step, run_lock, train, train_locked
 
@@ -95,6 +98,11 @@ class _TeacherOutputs:
     recipe: Recipe
 
     @property
+    def _settings(self) -> Distillation:
+        settings: Distillation = self.recipe.regularize.distillation
+        return settings
+
+    @property
     def key_file(self) -> Path:
         """File that describes how the texts were generated."""
         return self.path.with_suffix(".json")
@@ -120,7 +128,8 @@ class _TeacherOutputs:
         teacher, weights = self._load_teacher()
         if former not in (None, weights):
             raise ValueError(
-                f"{part} holds texts of other weights of {teacher.name}; remove it and {progress.name} to start again"
+                f"{part} holds texts of other weights of {' and '.join(self._settings.teachers)}; "
+                f"remove it and {progress.name} to start again"
             )
         file = HashedFile(part, size)
         try:
@@ -154,8 +163,7 @@ class _TeacherOutputs:
             )
 
     def _key(self) -> dict[str, Any]:
-        settings = self.recipe.regularize.distillation
-        assert settings is not None
+        settings = self._settings
         key = {
             "teacher": settings.teacher,
             "search": [settings.beam_size, self.recipe.data.max_target_length],
@@ -166,18 +174,19 @@ class _TeacherOutputs:
         return as_json
 
     def _load_teacher(self) -> tuple[TextToText, str]:
-        """Return the teacher and a hash of its weights."""
-        settings = self.recipe.regularize.distillation
-        assert settings is not None
-        teacher = TextToText.from_pretrained(
-            settings.teacher, precision=self.recipe.training.precision, device=self.recipe.training.device
-        )
-        return teacher, weights_hash(teacher.model.state_dict())
+        """Return the teacher, or the ensemble of several, and hashes of their weights."""
+        training = self.recipe.training
+        teachers = [
+            TextToText.from_pretrained(name, precision=training.precision, device=training.device)
+            for name in self._settings.teachers
+        ]
+        weights = "+".join(weights_hash(teacher.model.state_dict()) for teacher in teachers)
+        with named("regularize.distillation.teacher"):
+            return combine(teachers), weights
 
     def _generate(self, teacher: TextToText, num_done: int) -> Iterator[list[bytes]]:
         """Yield windows of lines after the first `num_done`: each has a source and the teacher's text."""
-        settings, objective = self.recipe.regularize.distillation, self.recipe.objective
-        assert settings is not None
+        settings, objective = self._settings, self.recipe.objective
         rows = islice(_records(self.recipe, self.recipe.data.train), num_done, None)
         sources = (source_text(row.values) for row in rows)
         while window := list(islice(sources, _WINDOW)):

@@ -152,10 +152,10 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of a run: task with model, teacher and datasets."""
+    """Inputs of a run: task with model, teachers and datasets."""
 
     task: Task[Any]
-    teacher: nn.Module | None
+    teachers: list[nn.Module]
     training: TokenizedDataset
     validation: TokenizedDataset | None
 
@@ -181,9 +181,9 @@ def _prepare_inputs(recipe: Recipe, processes: ProcessGroup) -> _Inputs:
         folder.mkdir(parents=True, exist_ok=True)
         task = create_task(recipe, folder)
         _check_monitor(recipe, task)
-        teacher = load_teacher(task, recipe)
+        teachers = load_teachers(task, recipe)
         training, validation = build_datasets(recipe, task, folder)
-    return _Inputs(task, teacher, training, validation)
+    return _Inputs(task, teachers, training, validation)
 
 
 def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
@@ -192,14 +192,14 @@ def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
         raise RecipeError(f"validation.monitor is {monitor!r}, which is not computed{suggest(monitor, metrics)}")
 
 
-def load_teacher(task: Task[Any], recipe: Recipe) -> nn.Module | None:
-    """Load a recipe's teacher, in evaluation mode and without gradients; None without distillation."""
+def load_teachers(task: Task[Any], recipe: Recipe) -> list[nn.Module]:
+    """Load a recipe's teachers, in evaluation mode and without gradients; none without distillation."""
     settings = recipe.regularize.distillation
     if settings is None:
-        return None
+        return []
     if settings.sequence_level:
         raise ValueError("regularize.distillation.sequence_level requires `clearhead distill`")
-    return task.load_teacher(settings.teacher).eval().requires_grad_(False)
+    return [task.load_teacher(name).eval().requires_grad_(False) for name in settings.teachers]
 
 
 def _identity(recipe: Recipe, inputs: _Inputs, device: str, processes: ProcessGroup) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _identity(recipe: Recipe, inputs: _Inputs, device: str, processes: ProcessGr
             inputs.training.fingerprint(),
             None if validation is None else validation.fingerprint(),
         ],
-        "teacher": None if inputs.teacher is None else weights_hash(inputs.teacher.state_dict()),
+        "teacher": "+".join(weights_hash(teacher.state_dict()) for teacher in inputs.teachers) or None,
         "threads": torch.get_num_threads() if device == "cpu" else None,
         "processes": processes.size,
     }
@@ -242,7 +242,7 @@ def _assemble(
     sharded = recipe.training.fsdp and processes.size > 1
     if recipe.training.fsdp and not sharded:
         log.warning("training.fsdp shards only over several processes, which torchrun starts; this run has one")
-    module = TrainingModule(task, recipe, loader.total_steps, inputs.teacher, sharded)
+    module = TrainingModule(task, recipe, loader.total_steps, inputs.teachers, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
 
 

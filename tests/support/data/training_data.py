@@ -105,9 +105,9 @@ def ready(spec, folder):
     """
     torch.manual_seed(spec.seed)
     task = create_task(spec, folder)
-    teacher = trainer.load_teacher(task, spec)
+    teachers = trainer.load_teachers(task, spec)
     trainer.prepare_for_training(task.model, spec)
-    module = TrainingModule(task, spec, 4, teacher)
+    module = TrainingModule(task, spec, 4, teachers)
     module._trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
     records = Records(spec.data.train, fields=task.fields)
     examples = [example for chunk in task.examples(list(records)) for example in chunk]
@@ -144,9 +144,9 @@ def kl(one, other):
     return (log_p.exp() * (log_p - log_q)).sum()
 
 
-def save_teacher(data, folder, task="text-to-text", **model):
-    """Save a model of another seed, with weights so large that its predictions differ; return its folder."""
-    module, _ = ready(recipe(data, task, model=model, seed=9), data / "run")
+def save_teacher(data, folder, task="text-to-text", seed=9, **model):
+    """Save a model of this seed, with weights so large that its predictions differ; return its folder."""
+    module, _ = ready(recipe(data, task, model=model, seed=seed), data / "run")
     with torch.no_grad():
         for parameter in module.model.parameters():
             parameter.mul_(3.0 if parameter.ndim > 1 else 1.0)

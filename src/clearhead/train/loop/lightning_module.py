@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ class TrainingModule(lightning.LightningModule):
         task: the task.
         recipe: the recipe.
         total_steps: number of updates.
-        teacher: trained model for distillation, if the recipe has one.
+        teachers: trained models for distillation.
         sharded: whether several processes share the model's weights. Then a copy of the task's model is trained, and
             `full_model` copies its weights back.
 
@@ -50,13 +50,13 @@ class TrainingModule(lightning.LightningModule):
     """
 
     def __init__(
-        self, task: Task[Any], recipe: Recipe, total_steps: int, teacher: nn.Module | None, sharded: bool = False
+        self, task: Task[Any], recipe: Recipe, total_steps: int, teachers: Sequence[nn.Module], sharded: bool = False
     ) -> None:
         super().__init__()
         self.model = copy.deepcopy(task.model) if sharded else task.model
         self.task, self.recipe, self.total_steps = task, recipe, total_steps
         # in a tuple, because a module's attribute would be trained, moved and saved with it
-        self._teacher = (teacher,)
+        self._teachers = tuple(teachers)
         self._sharded = sharded
         self._padding_rows = _zero_padding_rows(self.model)
         self.last_loss = self.last_learning_rate = self.gradient_norm = math.nan
@@ -128,13 +128,11 @@ class TrainingModule(lightning.LightningModule):
     def _loss(self, batch: Batch) -> Tensor:
         regularize = self.recipe.regularize
         predict = partial(self.task.predict, self.model, batch, mask_padding=regularize.attention_masking)
-        return batch_loss(LossInputs(predict(), predict, partial(self._predict_teacher, batch), regularize))
+        return batch_loss(LossInputs(predict(), predict, partial(self._predict_teachers, batch), regularize))
 
-    def _predict_teacher(self, batch: Batch) -> Prediction:
-        (teacher,) = self._teacher
-        assert teacher is not None
-        # the teacher was trained with masked padding, whatever the student does
-        return self.task.predict(teacher, batch, mask_padding=True)
+    def _predict_teachers(self, batch: Batch) -> list[Prediction]:
+        # teachers were trained with masked padding, whatever the student does
+        return [self.task.predict(teacher, batch, mask_padding=True) for teacher in self._teachers]
 
     def _diverged(self, name: str, value: float) -> str:
         current = self._current

@@ -57,6 +57,19 @@ ModelName = Annotated[str, Field(min_length=1)]
 """Folder of a model, or its id on the Hugging Face Hub."""
 
 
+def _check_names(names: str | list[str]) -> str | list[str]:
+    listed = [names] if isinstance(names, str) else names
+    for name in listed:
+        _check_characters(name)
+    if not listed or "" in listed:
+        raise ValueError(f"got {names!r:.80}; expected a model or a list of models")
+    return names
+
+
+ModelNames = Annotated[str | list[str], AfterValidator(_check_names)]
+"""One or more models."""
+
+
 class DataSection(Section):
     """Training and validation data.
 

@@ -1,6 +1,6 @@
 """A regularizer as one entry: recipe key, effect, conflicts, documentation and ablation."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,13 +33,13 @@ class LossInputs:
     Args:
         prediction: the model's prediction.
         predict: runs the model again, with new dropout.
-        predict_teacher: runs the teacher; only called if the recipe has one.
+        predict_teachers: runs the teachers; only called if the recipe has any.
         regularize: the recipe's section.
     """
 
     prediction: Prediction
     predict: Callable[[], Prediction]
-    predict_teacher: Callable[[], Prediction]
+    predict_teachers: Callable[[], Sequence[Prediction]]
     regularize: Any
 
 

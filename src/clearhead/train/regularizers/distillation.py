@@ -1,8 +1,8 @@
 """Distillation: the loss follows the predictions of a teacher."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeGuard, TypeVar
 
 import torch
 from pydantic import BeforeValidator, Field
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
-from clearhead.train.recipe.sections import Count, ModelName, RecipeBase, Section
+from clearhead.train.recipe.sections import Count, ModelNames, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
 from clearhead.train.tasks.predictions import (
     ClassPredictions,
@@ -20,12 +20,15 @@ from clearhead.train.tasks.predictions import (
     TokenPredictions,
 )
 
+P = TypeVar("P", bound=Prediction)
+
 
 class Distillation(Section):
     """Distillation from a teacher (Hinton et al. 2015; Kim and Rush 2016).
 
     Args:
-        teacher: trained model of the same task, as a folder or a Hub id.
+        teacher: trained model of the same task, as a folder or a Hub id; with a list, the student learns the average
+            of their probabilities, vectors or scores.
         temperature: divisor of the logits of student and teacher.
         weight: share of the loss that follows the teacher's probabilities; the rest follows the data.
         hidden_weight: factor of the mean squared distance between last hidden states, for a teacher of the same width.
@@ -34,37 +37,46 @@ class Distillation(Section):
         beam_size: beam size for the teacher's outputs.
     """
 
-    teacher: ModelName
+    teacher: ModelNames
     temperature: Annotated[float, Field(gt=0)] = 2.0
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     hidden_weight: Annotated[float, Field(ge=0)] = 0.0
     sequence_level: bool = False
     beam_size: Count = 5
 
+    @property
+    def teachers(self) -> list[str]:
+        """All teachers."""
+        return [self.teacher] if isinstance(self.teacher, str) else self.teacher
 
-def distillation_loss(student: Prediction, teacher: Prediction, temperature: float) -> Tensor:
-    """Return the divergence of a prediction from the teacher's, summed; of embeddings and scores, the squared distance.
+
+def distillation_loss(student: Prediction, teachers: Sequence[Prediction], temperature: float) -> Tensor:
+    """Return the divergence from the teachers' average prediction, or the squared distance for embeddings and scores.
 
     Args:
-        student, teacher: predictions of one batch.
+        student, teachers: predictions of one batch.
         temperature: T.
     """
-    if isinstance(student, TokenPredictions) and isinstance(teacher, TokenPredictions):
-        sides = (student, teacher)
+    sides = (student, *teachers)
+    if _all_are(sides, TokenPredictions):
         return chunked_vocabulary_loss(
             partial(losses.distillation, temperature=temperature),
             [side.output.scale_hidden(side.hidden_ND) for side in sides],
             [side.output.tokens.weight for side in sides],
             [side.output.bias for side in sides],
         )
-    if isinstance(student, ClassPredictions) and isinstance(teacher, ClassPredictions):
-        return losses.distillation(student.logits_NC, teacher.logits_NC, temperature=temperature)
-    if isinstance(student, ScorePredictions) and isinstance(teacher, ScorePredictions):
-        return losses.squared_error(student.scores_N, teacher.scores_N)
-    assert isinstance(student, EmbeddingPredictions)
-    assert isinstance(teacher, EmbeddingPredictions)
-    unit = torch.nn.functional.normalize(student.vectors_ND, dim=-1)
-    return (unit - torch.nn.functional.normalize(teacher.vectors_ND, dim=-1)).square().sum()
+    if _all_are(sides, ClassPredictions):
+        return losses.distillation(*(side.logits_NC for side in sides), temperature=temperature)
+    if _all_are(sides, ScorePredictions):
+        scores, *others = (side.scores_N for side in sides)
+        return losses.squared_error(scores, torch.stack(others).mean(dim=0))
+    assert _all_are(sides, EmbeddingPredictions)
+    unit_ND, *others = (torch.nn.functional.normalize(side.vectors_ND, dim=-1) for side in sides)
+    return (unit_ND - torch.stack(others).mean(dim=0)).square().sum()
+
+
+def _all_are(predictions: Sequence[Prediction], kind: type[P]) -> TypeGuard[Sequence[P]]:
+    return all(isinstance(prediction, kind) for prediction in predictions)
 
 
 def hidden_state_loss(student: Prediction, teacher: Prediction) -> Tensor:
@@ -78,11 +90,11 @@ def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     settings: Distillation = inputs.regularize.distillation
     from_data = loss()
     with torch.no_grad():
-        teacher = inputs.predict_teacher()
-    divergence = distillation_loss(inputs.prediction, teacher, settings.temperature)
+        teachers = inputs.predict_teachers()
+    divergence = distillation_loss(inputs.prediction, teachers, settings.temperature)
     total = (1 - settings.weight) * from_data + settings.weight * divergence
     if settings.hidden_weight:
-        total = total + settings.hidden_weight * hidden_state_loss(inputs.prediction, teacher)
+        total = total + settings.hidden_weight * hidden_state_loss(inputs.prediction, teachers[0])
     return total
 
 
@@ -94,6 +106,8 @@ def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
         yield "regularize.distillation.sequence_level", f"requires a task that generates text, not {recipe.task}"
     if settings.hidden_weight and task.predicts is not TokenPredictions:
         yield "regularize.distillation.hidden_weight", f"requires a task that predicts tokens, not {recipe.task}"
+    if settings.hidden_weight and len(settings.teachers) > 1:
+        yield "regularize.distillation.hidden_weight", f"requires one teacher; got {len(settings.teachers)}"
 
 
 DISTILLATION = Regularizer(
