@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.data.indexes import exact_top, write_vectors
 
@@ -30,6 +30,8 @@ def make_vectors(seed, rows, width, kind):
         vectors = vectors[chance.integers(0, max(rows // 3, 1), rows)]
     if kind == "scales":
         vectors *= np.float32(10.0) ** chance.integers(-12, 12, (rows, 1)).astype(np.float32)
+    if kind == "subnormal":  # few digits are left in bfloat16
+        vectors *= np.float32(1e-40)
     if kind == "zeros":
         vectors[chance.random(rows) < 0.5] = 0.0
     return vectors
@@ -41,8 +43,9 @@ def make_vectors(seed, rows, width, kind):
     rows=st.integers(1, 300),
     width=st.integers(1, 70),
     count=st.integers(1, 20),
-    kind=st.sampled_from(["random", "close", "equal", "scales", "zeros"]),
+    kind=st.sampled_from(["random", "close", "equal", "scales", "subnormal", "zeros"]),
 )
+@example(seed=4, rows=1, width=1, count=1, kind="subnormal")
 def test_rows_and_scores_are_those_of_float64(tmp_path_factory, dtype, seed, rows, width, count, kind):
     vectors = make_vectors(seed, rows, width, kind)
     queries = np.concatenate([make_vectors(seed + 1, 2, width, "scales"), vectors[:1], np.zeros_like(vectors[:1])])

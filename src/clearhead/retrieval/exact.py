@@ -76,7 +76,7 @@ def check_scores(stored: StoredRows, queries: Vectors, top: TopRows) -> TopRows:
         ValueError: a score is not; the file of the vectors is damaged.
     """
     norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-    limits = norms * stored.manifest.max_norm * 1.01  # bfloat16 rounds to 0.4 %
+    limits = norms * (stored.manifest.max_norm * 1.01 + _SMALLEST)  # bfloat16 rounds to 0.4 %, subnormals more
     if not (np.abs(top.scores) <= limits).all():
         raise stored.damaged(vectors_file(stored.manifest.dtype))
     return top
