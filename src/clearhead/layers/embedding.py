@@ -263,10 +263,14 @@ class OutputProjection(nn.Module):
         Args:
             targets_N, num_sampled: as in `layers.sampled_softmax.sample_vocabulary`.
         """
-        weight = self.tokens.weight
-        sampled = sample_vocabulary(targets_N, len(weight), num_sampled)
-        bias_K = sampled.bias_K if self.bias is None else sampled.bias_K + self.bias.index_select(0, sampled.ids_K)
-        return weight.index_select(0, sampled.ids_K), bias_K, sampled.targets_N
+        sampled = sample_vocabulary(targets_N, len(self.tokens.weight), num_sampled)
+        weight_KD, bias_K = self.rows(sampled.ids_K)
+        return weight_KD, sampled.bias_K if bias_K is None else sampled.bias_K + bias_K, sampled.targets_N
+
+    def rows(self, ids_K: Int[Tensor, " K"]) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"] | None]:
+        """Return the rows of the matrix and the bias of these tokens."""
+        bias_K = None if self.bias is None else self.bias.index_select(0, ids_K)
+        return self.tokens.weight.index_select(0, ids_K), bias_K
 
     def smoothing_loss(
         self, h: Float[Tensor, "N D"], targets_N: Int[Tensor, " N"], smoothing: float

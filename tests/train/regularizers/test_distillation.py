@@ -17,6 +17,7 @@ from support.data.training_data import (
 )
 from torch.nn import functional
 
+from clearhead.layers.sampled_softmax import sample_vocabulary
 from clearhead.train.recipe.load import parse_recipe
 from clearhead.train.regularizers.distillation import distillation_loss
 from clearhead.train.tasks.predictions import EmbeddingPredictions, ScorePredictions, task_loss
@@ -57,6 +58,23 @@ def test_several_teachers_teach_the_average_of_their_probabilities(data, tmp_pat
     assert kl(average, logits_of(teachers[0]) / 2.0) > 1e-4
     divergence = 4.0 * kl(average, logits_of(predict(module, batch)) / 2.0)
     torch.testing.assert_close(module._loss(batch).double(), divergence, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_sampled_softmax_samples_the_divergence(data, tmp_path, temperature):
+    spec = {"teacher": str(save_teacher(data, tmp_path)), "weight": 1.0, "temperature": temperature}
+    module, examples = module_of(data, distillation=spec)
+    batch = batch_of(module, examples)
+    student, teacher = predict(module, batch), module.task.predict(module._teachers[0], batch, mask_padding=True)
+    vocabulary = len(student.output.tokens.weight)
+    every = distillation_loss(replace(student, num_sampled=vocabulary), [teacher], temperature)
+    torch.testing.assert_close(every, distillation_loss(student, [teacher], temperature))
+    torch.manual_seed(3)
+    sampled = sample_vocabulary(student.targets_N, vocabulary, 20)
+    softened = [logits_of(side)[:, sampled.ids_K] / temperature + sampled.bias_K for side in (teacher, student)]
+    torch.manual_seed(3)
+    some = distillation_loss(replace(student, num_sampled=20), [teacher], temperature)
+    torch.testing.assert_close(some.double(), temperature**2 * kl(*softened), rtol=1e-4, atol=1e-4)
 
 
 def test_several_teachers_of_embeddings_and_scores_are_averaged():

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clearhead.equations import losses
 from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
+from clearhead.layers.sampled_softmax import sample_vocabulary
 from clearhead.train.recipe.sections import Count, ModelNames, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
 from clearhead.train.tasks.predictions import (
@@ -59,11 +60,12 @@ def distillation_loss(student: Prediction, teachers: Sequence[Prediction], tempe
     """
     sides = (student, *teachers)
     if _all_are(sides, TokenPredictions):
+        weights, biases = _output_layers(sides, temperature)
         return chunked_vocabulary_loss(
             partial(losses.distillation, temperature=temperature),
             [side.output.scale_hidden(side.hidden_ND) for side in sides],
-            [side.output.tokens.weight for side in sides],
-            [side.output.bias for side in sides],
+            weights,
+            biases,
         )
     if _all_are(sides, ClassPredictions):
         return losses.distillation(*(side.logits_NC for side in sides), temperature=temperature)
@@ -73,6 +75,20 @@ def distillation_loss(student: Prediction, teachers: Sequence[Prediction], tempe
     assert _all_are(sides, EmbeddingPredictions)
     unit_ND, *others = (torch.nn.functional.normalize(side.vectors_ND, dim=-1) for side in sides)
     return (unit_ND - torch.stack(others).mean(dim=0)).square().sum()
+
+
+def _output_layers(
+    sides: Sequence[TokenPredictions], temperature: float
+) -> tuple[list[Tensor], Sequence[Tensor | None]]:
+    """Return weight and bias of each output layer, for the tokens in the softmax of the student's loss."""
+    student = sides[0]
+    if student.num_sampled is None:
+        return [side.output.tokens.weight for side in sides], [side.output.bias for side in sides]
+    sampled = sample_vocabulary(student.targets_N, len(student.output.tokens.weight), student.num_sampled)
+    weights, biases = zip(*(side.output.rows(sampled.ids_K) for side in sides), strict=True)
+    # times T, because the loss divides all logits by T
+    weight_of_sample_K = temperature * sampled.bias_K
+    return list(weights), [weight_of_sample_K if bias is None else weight_of_sample_K + bias for bias in biases]
 
 
 def _all_are(predictions: Sequence[Prediction], kind: type[P]) -> TypeGuard[Sequence[P]]:

@@ -44,9 +44,9 @@ class TextToTextObjective(Section):
         target_lang: language of the targets, for multilingual models.
         length_penalty: default for generation, saved with the model. Defaults to that of model.init_from, else 1.
         beam_size: default for generation, saved with the model. Defaults to that of model.init_from, else 5.
-        sampled_softmax: number of random tokens in the softmax of the training loss, in addition to the targets of
-            the batch (Jean et al. 2015). Defaults to all tokens. Saves time if the vocabulary is large for the
-            model's width.
+        sampled_softmax: number of random tokens in the softmax of the training loss and of its teachers, in addition
+            to the targets of the batch (Jean et al. 2015). Defaults to all tokens. Saves time if the vocabulary is
+            large for the model's width.
     """
 
     prefix: str = ""
