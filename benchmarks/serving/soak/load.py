@@ -17,8 +17,8 @@ from offline import Request, differs
 
 MARGIN = 1.0
 """A request that was sent this many seconds before SIGTERM is accepted, also by a server that is slow to read it."""
-TIMEOUT = 240
-"""Seconds after which a response counts as missing."""
+TIMEOUT = 600
+"""Seconds after which a response counts as missing: more than a full queue takes on a slow machine."""
 POLITE = 4
 THINK_SECONDS = 0.3
 """Mean time between a response and the next request of a polite client."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 COMMAND = str(Path(sys.executable).with_name("clearhead"))
-DRAIN_SECONDS = 150
+DRAIN_SECONDS = 600
 """Enough for a full queue on a slow machine: no accepted request should be canceled."""
 
 
