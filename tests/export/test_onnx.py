@@ -18,7 +18,7 @@ from support.models.tiny import make_bert
 from clearhead import TextEncoder, TextToText
 from clearhead.export import example_inputs
 from clearhead.pipelines.auto import load_pipeline
-from clearhead.runtime.onnx import MANIFEST
+from clearhead.runtime.onnx import MANIFEST, OnnxSeq2Seq
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = ["hello", "the old bridge was closed after the storm", "is this the world ?", "hello world"] * 2
@@ -242,6 +242,13 @@ run_session = onnx.run_session
 onnx.run_session = lambda *args: {name: 1.001 * output for name, output in run_session(*args).items()}
 onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
+
+
+@pytest.mark.parametrize("plan", [{"d_model": 8}, {"vocab_size": "x", "eos_ids": [1]}, {"vocab_size": 9, "eos_ids": 1}])
+def test_damaged_configs_are_refused(tmp_path, plan):
+    (tmp_path / MANIFEST).write_text(json.dumps({"plan": plan}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"export\.json.*export the model again"):
+        OnnxSeq2Seq(tmp_path)
 
 
 @pytest.mark.slow

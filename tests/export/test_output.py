@@ -1,5 +1,6 @@
 """An export overwrites only earlier exports."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,10 @@ def test_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
     for _ in range(2):
         status, _, err = clearhead("export", bert, out, *TO)
         assert status == 0, err
+    manifest = json.loads((out / "export.json").read_text(encoding="utf-8"))
+    manifest["files"] = [[], {}, 5, *manifest["files"]]  # damaged
+    (out / "export.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert clearhead("export", bert, out, *TO)[0] == 0
     (out / "thesis.txt").write_text("mine", encoding="utf-8")
     assert "contains files that no export wrote (thesis.txt)" in refused("export", bert, out, *TO)
     assert (out / "thesis.txt").exists()

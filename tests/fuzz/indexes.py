@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 from clearhead.io.reading import read_file
+from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.manifest import MANIFEST, PENDING
 from fuzz import mutations
 from fuzz.outcomes import Case, Target
@@ -87,13 +88,14 @@ def _change(folder: Path, random: Random) -> str:
         return "nothing"
     if random.random() < 0.05:
         return f"{path.name}: {mutations.change_file(path, random, sorted(folder.glob('*.*')))}"
-    if path.name in (MANIFEST, PENDING) or random.random() < 0.5:
-        path = random.choice([folder / MANIFEST, *folder.glob(PENDING)])
+    if path.name in (MANIFEST, PENDING, CANARIES_FILE) or random.random() < 0.5:
+        if path.name != CANARIES_FILE:
+            path = random.choice([folder / MANIFEST, *folder.glob(PENDING)])
         try:
             data, what = mutations.change_value(json.loads(read_file(path)), random)
         except (OSError, ValueError, RecursionError):  # an earlier change
             return "nothing"
-        if isinstance(data, dict) and random.random() < 0.8:  # an attacker computes the hash again
+        if isinstance(data, dict) and "sha256" in data and random.random() < 0.8:  # an attacker computes the hash again
             data.pop("sha256", None)
             text = json.dumps(data, sort_keys=True)
             data["sha256"] = hashlib.sha256(text.encode()).hexdigest()

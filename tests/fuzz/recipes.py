@@ -17,7 +17,7 @@ class FirstStepError(BaseException):
 
 
 def prepare(folder: Path) -> None:
-    """Write the data and a recipe for each task."""
+    """Write the data, a recipe for each task, and two that learn from a teacher."""
     import yaml
     from support.data.training_data import FILES, SIZES, write_data
 
@@ -43,14 +43,30 @@ def prepare(folder: Path) -> None:
         if task == "sentence-embeddings":
             recipe["objective"] = {"loss": "regression"}
         (folder / f"{task}.yaml").write_text(yaml.safe_dump(recipe))
+    _prepare_distillation(folder)
+
+
+def _prepare_distillation(folder: Path) -> None:
+    import yaml
+
+    from clearhead.train.recipe.load import parse_recipe
+    from clearhead.train.trainer import train
+
+    recipe = yaml.safe_load((folder / "text-to-text.yaml").read_text())
+    teacher = str(folder / "teacher")
+    train(parse_recipe(recipe | {"output": teacher, "training": recipe["training"] | {"steps": 1}}, "teacher"))
+    by_probabilities = {"teacher": [teacher, teacher], "weight": 0.5, "temperature": 2.0}
+    by_texts = {"teacher": teacher, "sequence_level": True, "beam_size": 2}
+    for name, settings in {"distillation": by_probabilities, "teacher-texts": by_texts}.items():
+        changed = recipe | {"regularize": recipe["regularize"] | {"distillation": settings}}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(changed))
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
     """Return a case: a recipe with one or two changes."""
     import yaml
-    from support.data.training_data import FILES
 
-    task = random.choice(sorted(FILES))
+    task = random.choice(sorted(path.stem for path in originals.glob("*.yaml")))
     path = workspace / "recipe.yaml"
     text = (originals / f"{task}.yaml").read_text()
     if random.random() < 0.15:
@@ -108,7 +124,7 @@ def _named(path: Path) -> Iterator[str]:
         data = yaml.safe_load(path.read_bytes())
         for place in mutations.paths(data):
             value = mutations.get(data, place)
-            if isinstance(value, str) and place[0] in ("data", "tokenizer", "output"):
+            if isinstance(value, str) and place[0] in ("data", "tokenizer", "output", "regularize"):
                 short = [f"{value or '.'} {what}" for what in ("is a folder", "has no", "was not")]
                 yield from (value[:60], repr(value)) if len(value) > 2 else (repr(value), f"file: {value}", *short)
 
@@ -132,6 +148,7 @@ def _train(path: Path) -> None:
     import os
 
     from clearhead.cli.training.train import recipe_error_context
+    from clearhead.train.distillation import distill
     from clearhead.train.recipe.load import read_recipe
     from clearhead.train.trainer import train
 
@@ -142,7 +159,8 @@ def _train(path: Path) -> None:
     os.chdir(path.parent)  # relative outputs are in the workspace
     try:
         with recipe_error_context(str(path)):
-            train(read_recipe(path), on_step=stop)
+            recipe = read_recipe(path)
+            (distill if recipe.regularize.distillation else train)(recipe, on_step=stop)
     except FirstStepError:
         pass
     finally:

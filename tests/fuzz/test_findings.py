@@ -366,6 +366,8 @@ def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
 
     refused(lambda: train_with(model__d_model=9), "model: d_model must be divisible by num_heads")
     refused(lambda: train_with(training__device="x"), "training.device: device 'x'")
+    labels = {"task": "classification", "data__columns": {"x": 1}, "model": {}}
+    refused(lambda: train_with(**labels), "data: columns: no field 'x'")
     (tmp_path / "empty.tsv").write_text("source\ttarget\n \t \n")
     refused(lambda: train_with(data__train=str(tmp_path / "empty.tsv")), "tokenizer: no text to learn from")
     train_with(training__steps=1)

@@ -137,6 +137,21 @@ def test_history_with_half_a_line_continues_on_the_next(folder, endpoint):
     assert len(history.read_text().splitlines()) == 4
 
 
+def test_damaged_lines_of_the_history_are_skipped(folder, endpoint):
+    right = endpoint.vector_of
+    recorded(folder, endpoint.url)
+    history = folder / against.HISTORY
+    line = json.loads(history.read_text())
+    damaged = [
+        b"[" * 10**5,
+        b"\xff",
+        *(json.dumps(line | {"time": value}).encode() for value in ({"a": [1]}, 5, "a\nb")),
+    ]
+    history.write_bytes(history.read_bytes() + b"".join(one + b"\n" for one in damaged))
+    endpoint.vector_of = lambda text: -right(text)
+    assert recorded(folder, endpoint.url).since.startswith(f"the same until {line['time']}, different since ")
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
 def test_index_that_may_not_be_written_has_no_history(folder, endpoint, monkeypatch, number):
     def refuse(*args, **options):

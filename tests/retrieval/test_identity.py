@@ -96,7 +96,9 @@ def test_damaged_canaries_are_refused(made, encoder):
     data = json.loads(whole)
     assert len(data["texts"]) == 32
     try:
-        for damage in ("", "{}", json.dumps(data | {"vectors": [[0.0]]}), json.dumps(data | {"texts": ["a"] * 32})):
+        beyond_floats = data | {"vectors": [[10**400, *data["vectors"][0][1:]], *data["vectors"][1:]]}
+        damaged = [{}, data | {"vectors": [[0.0]]}, data | {"texts": ["a"] * 32}, beyond_floats]
+        for damage in ("", *map(json.dumps, damaged)):
             path.write_text(damage)
             with pytest.raises(ValueError, match="canaries.json is damaged"):
                 Index.open(made, encoder)

@@ -67,6 +67,19 @@ def test_table_numbers_and_picture(data, tmp_path):
     assert "another recipe: training.steps: 4 became 5" in line
 
 
+def test_damaged_results_are_refused(data, tmp_path):
+    small = spec(data, tmp_path, training={"steps": 1})
+    ablate(small, without=["layer_norm"], seeds=1)
+    path = tmp_path / "out" / "as-the-recipe-says" / "seed-1" / "result.json"
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    for change in ({"scores": None}, {"scores": {"loss": 10**400}}, {"recipe": [1]}, {"seed": 2}):
+        path.write_text(json.dumps(whole | change), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"result\.json is damaged"):
+            ablate(small, without=["layer_norm"], seeds=1, resume=True)
+    path.unlink()
+    assert len(ablate(small, without=["layer_norm"], seeds=1, resume=True)) == 2
+
+
 @pytest.mark.slow
 def test_run_that_diverges_is_reported(data, tmp_path):
     wild = spec(data, tmp_path, optimizer={"learning_rate": 1.0}, model={"num_layers": 6}, training={"steps": 12})

@@ -1,6 +1,7 @@
 """Distillation from a teacher's probabilities, hidden states and texts."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -68,10 +69,33 @@ def test_a_student_without_a_teacher_is_refused(data, tmp_path):
         distill(recipe(data, "text-to-text", tmp_path / "run"))
 
 
+FROZEN = ("regularize.distillation=null", "model.freeze=[encoder, decoder, embeddings]")
+
+
+@pytest.mark.slow
+def test_errors_about_a_teacher_name_the_recipe(data, teacher, tmp_path):
+    texts = written(student(data, teacher, tmp_path, sequence_level=True, beam_size=2), tmp_path)
+    line = refused("distill", texts, "regularize.distillation.beam_size=400", "--quiet")
+    assert f"{texts}: regularize.distillation: beam_size is 400; give at most" in line
+    line = refused("distill", texts, "regularize.distillation.hidden_weight=1", "--quiet")
+    assert f"{texts}: regularize.distillation.hidden_weight: the texts of a teacher have no hidden states" in line
+    line = refused("distill", texts, "regularize.distillation.temperature=1e155", "--quiet")
+    assert f"{texts}: regularize.distillation.temperature is 1e+155" in line
+    assert f"{texts}: model.freeze leaves no" in refused("train", texts, *FROZEN)
+    short = tmp_path / "short"
+    shutil.copytree(teacher, short)
+    config = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4}))
+    tokens = written(student(data, short, tmp_path), tmp_path)
+    line = refused("distill", tokens, "--quiet")
+    assert f"{tokens}: regularize.distillation.teacher: the input is " in line
+
+
 @pytest.mark.slow
 def test_train_names_the_command_for_sequence_level_distillation(data, teacher, tmp_path):
     path = written(student(data, teacher, tmp_path, sequence_level=True), tmp_path)
-    assert "regularize.distillation.sequence_level requires `clearhead distill`" in refused("train", path)
+    message = f"{path}: regularize.distillation.sequence_level requires `clearhead distill`"
+    assert message in refused("train", path)
 
 
 def _lines(path):
@@ -173,6 +197,24 @@ def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, mo
     cut.complete()
     assert cut.path.read_bytes() == whole.path.read_bytes()
     assert sorted(path.name for path in cut.path.parent.iterdir()) == ["teacher.json", "teacher.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"lines": value} for value in (100, True, "11", -3, 10**30, math.inf)),
+        {"size": -1},
+        {"size": 5},
+        {"teacher": 7},
+    ],
+)
+def test_damaged_progress_is_refused(data, teacher, tmp_path, monkeypatch, change):
+    outputs = _TeacherOutputs(tmp_path / "a" / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
+    interrupt_after_window(outputs, monkeypatch)
+    path = outputs.path.with_suffix(".progress.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=r"teacher\.part does not match teacher\.progress\.json; remove both"):
+        outputs.complete()
 
 
 def test_run_does_not_resume_on_texts_of_another_teacher(data, teacher, tmp_path):

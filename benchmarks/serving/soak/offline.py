@@ -115,7 +115,8 @@ class OfflineModels:
         Index.build(self.encoder, texts, folder / "index", columns={"id": [str(n) for n in range(len(texts))]})
         self.index = Index.open(folder / "index", **HOW)
         self.models = [ENCODER, TRANSLATOR, *(f"{name}={folder / name}" for name in (*made, "index"))]
-        self.options = ["--task", f"{TRANSLATOR}=translate,summarize"]
+        # the queue is short, so that also a slow machine computes it while the greedy client pauses
+        self.options = ["--task", f"{TRANSLATOR}=translate,summarize", "--queue-tokens", "65536"]
 
     def requests(self) -> list[Request]:
         """Return ordinary requests to all endpoints."""

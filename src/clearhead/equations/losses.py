@@ -77,7 +77,7 @@ def distillation(
         raise ValueError("distillation needs the logits of at least one teacher")
     log_s_NV = torch.log_softmax(_exact(student_logits_NV) / temperature, dim=-1)
     log_p_NV = ensemble_log_probs([_exact(logits_NV) / temperature for logits_NV in teacher_logits_NV])
-    return temperature**2 * (log_p_NV.exp() * (log_p_NV - log_s_NV)).sum()
+    return temperature * temperature * (log_p_NV.exp() * (log_p_NV - log_s_NV)).sum()
 
 
 def ensemble_log_probs(logits: Sequence[Float[Tensor, "*batch V"]]) -> Float[Tensor, "*batch V"]:

@@ -106,7 +106,8 @@ def _unknown_file(output: Path) -> str | None:
         names = (path.name for path in output.iterdir()) if output.is_dir() else ()
         return next((name for name in names if name != LOCK_NAME), None)
     files = read_json(output / MANIFEST).get("files")
-    known = {LOCK_NAME, MANIFEST, *(files if isinstance(files, list) else ())}
+    listed = files if isinstance(files, list) else []
+    known = {LOCK_NAME, MANIFEST, *(name for name in listed if isinstance(name, str))}
     present = sorted(
         str(path.relative_to(output)) for path in output.rglob("*") if path.is_symlink() or not path.is_dir()
     )

@@ -1,15 +1,22 @@
 """Read and write the JSON files of a model folder."""
 
+import contextlib
+import dataclasses
+import hashlib
 import json
 import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from clearhead.io.atomic import atomic_file
 from clearhead.io.reading import read_file
+
+T = TypeVar("T")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -96,6 +103,68 @@ def write_json(path: Path, data: object) -> None:
         raise ValueError(f"{path}: a name or a text to write is not valid Unicode; rename the file or folder") from None
     with atomic_file(path) as file:
         file.write(content)
+
+
+def json_hash(data: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, which does not depend on the order of its keys."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def write_hashed_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON with a hash of it, for `read_hashed_json`; errors as in `write_json`."""
+    write_json(path, {**data, "sha256": json_hash(data)})
+
+
+def read_hashed_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of `write_hashed_json`.
+
+    Raises:
+        ValueError: the file is damaged, or as in `read_json`.
+    """
+    data = read_json(path)
+    with contextlib.suppress(RecursionError):  # endless nesting
+        if data.pop("sha256", None) == json_hash(data):
+            return data
+    raise ValueError(f"{path} is damaged: its hash is not that of its content. Remove it to compute it again")
+
+
+def dataclass_from_json(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return an instance of a dataclass with the values of a JSON object, whose types are checked.
+
+    Args:
+        kind: a dataclass of numbers, texts, literals and tuples of them.
+        values: the object; a list becomes a tuple.
+
+    Raises:
+        ValueError: an unknown or missing key, a wrong type, or a value that the class refuses.
+
+    >>> from clearhead import Seq2SeqConfig
+    >>> from clearhead.io.json import dataclass_from_json
+    >>> dataclass_from_json(Seq2SeqConfig, {"vocab_size": 100, "eos_ids": [1, 2]}).eos_ids
+    (1, 2)
+    """
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(cast(Any, kind)):
+        if field.name not in values and field.default is dataclasses.MISSING:
+            raise ValueError(f"{field.name} is missing")
+    for name, value in values.items():
+        if name not in hints:
+            raise ValueError(f"unknown key {name!r:.80}")
+        if not _has_type(value, hints[name]):
+            raise ValueError(f"{name} is {value!r:.80}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def _has_type(value: object, hint: Any) -> bool:
+    """Return whether a JSON value has an annotated type; integers have 64 bits."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_has_type(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is tuple:
+        return isinstance(value, list) and all(_has_type(item, inner[0]) for item in value)
+    return type(value) is hint and not (type(value) is int and abs(value) >= 2**63)
 
 
 def path_text(path: str | Path) -> str:

@@ -285,16 +285,17 @@ def _since(folder: Path, comparison: Comparison) -> str:
     if comparison.is_same or not (folder / HISTORY).is_file():
         return ""
     last_same, first_different = "", ""
-    for line in (folder / HISTORY).read_text(encoding="utf-8").splitlines():
+    for line in (folder / HISTORY).read_bytes().splitlines():
         try:
             past = json.loads(line)
-            if past["target"] != comparison.target:
-                continue
-            if past["is_same"]:
-                last_same, first_different = past["time"], ""
-            elif not first_different:
-                first_different = past["time"]
-        except (ValueError, KeyError, TypeError):
-            continue  # a line of an interrupted run
+            target, is_same, when = past["target"], past["is_same"], past["time"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # a damaged line
+        if target != comparison.target or not (isinstance(when, str) and when.isprintable()):
+            continue
+        if is_same:
+            last_same, first_different = when, ""
+        elif not first_different:
+            first_different = when
     first = first_different or comparison.time
     return f"the same until {last_same}, different since {first}" if last_same else f"different since {first}"

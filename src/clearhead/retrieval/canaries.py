@@ -92,7 +92,7 @@ def read_vectors(folder: Path, made_by: Mapping[str, Any], *, for_queries: bool 
         texts, stored = tuple(data["texts"]), np.array(data["query_vectors" if for_queries else "vectors"], np.float32)
         if texts != TEXTS or stored.shape != (len(TEXTS), made_by["truncate_dim"]):
             raise ValueError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise IndexFolderError(f"{folder / CANARIES_FILE} is damaged. Copy or build the index again") from None
     return stored
 

@@ -1,8 +1,6 @@
 """The files of an index, and the JSON file that describes them."""
 
 import dataclasses
-import hashlib
-import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any, Literal, get_args
 from clearhead._version import __version__
 from clearhead.io.atomic import hidden_sibling
 from clearhead.io.folders import follow_link, is_renamed
-from clearhead.io.json import read_json, write_json
+from clearhead.io.json import json_hash, read_json, write_hashed_json
 from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 
 Dtype = Literal["float32", "bfloat16", "int8"]
@@ -86,7 +84,7 @@ class Manifest:
     def write(self, path: Path) -> None:
         """Write the description atomically."""
         data = {"format": FORMAT, "kind": _NAME, "clearhead": __version__, **dataclasses.asdict(self)}
-        write_json(path, data | {"sha256": _hash(data)})
+        write_hashed_json(path, data)
 
 
 def vectors_file(dtype: Dtype) -> str:
@@ -160,7 +158,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 def _parse(path: Path, data: dict[str, Any]) -> Manifest:
     names = {field.name for field in dataclasses.fields(Manifest)}
     try:
-        if data.pop("sha256") != _hash(data):
+        if data.pop("sha256") != json_hash(data):
             raise ValueError
         values = {name: data[name] for name in names}
         values["files"] = {name: FileState(**state) for name, state in values["files"].items()}
@@ -190,10 +188,6 @@ def _has_valid_types(manifest: Manifest) -> bool:
         and DOCUMENTS in manifest.files
         and isinstance(manifest.settings, dict)
     )
-
-
-def _hash(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _no_index(folder: Path) -> IndexFolderError:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearhead.equations.masks import Mask
-from clearhead.io.json import read_json
+from clearhead.io.json import dataclass_from_json, read_json
 from clearhead.models.config import Seq2SeqConfig
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ class OnnxSeq2Seq:
         config = read_json(folder / MANIFEST).get("plan")
         if not isinstance(config, dict) or "eos_ids" not in config:
             raise ValueError(f"{folder / MANIFEST} has no config of an encoder–decoder; export the model again")
-        self.config = Seq2SeqConfig(**{**config, "eos_ids": tuple(config["eos_ids"])})
+        try:
+            self.config = dataclass_from_json(Seq2SeqConfig, config)
+        except ValueError as error:
+            raise ValueError(f"{folder / MANIFEST}: {error}; export the model again") from None
         self._encoder, self._first, self._next = (
             open_session(folder / f"{name}.onnx")
             for name in ("encoder_model", "decoder_model", "decoder_with_past_model")

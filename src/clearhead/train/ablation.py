@@ -12,7 +12,7 @@ from clearhead.choices import suggest
 from clearhead.data.lines import content_hash
 from clearhead.data.records import matching_files
 from clearhead.io.atomic import atomic_file, remove_leftovers
-from clearhead.io.json import read_json, write_json
+from clearhead.io.json import read_hashed_json, write_hashed_json, write_json
 from clearhead.io.locks import LOCK_NAME
 from clearhead.train.distillation import distill
 from clearhead.train.loop.callback import OnStep
@@ -148,8 +148,8 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
     hashes = [*_hashes(recipe.data.train), *_hashes(recipe.data.validation)]
     remove_leftovers(result_file)
     if result_file.is_file():
-        saved = read_json(result_file)
-        if saved.get("data", hashes) != hashes:  # results of older versions have no hashes
+        saved = read_hashed_json(result_file)
+        if saved["data"] != hashes:
             raise ValueError(f"{output} contains a run on other data, which has changed since; choose another output")
         if differences := describe_differences(saved["recipe"], key):
             raise ValueError(
@@ -159,7 +159,7 @@ def _run(recipe: Recipe, folder: Path, name: str, seed: int, on_step: OnStep) ->
         return saved_scores
     scores = _train(_variant(recipe, folder, output, seed), output, name, on_step)
     output.mkdir(parents=True, exist_ok=True)
-    write_json(result_file, {"name": name, "seed": seed, "scores": scores, "recipe": key, "data": hashes})
+    write_hashed_json(result_file, {"name": name, "seed": seed, "scores": scores, "recipe": key, "data": hashes})
     return scores
 
 

@@ -16,6 +16,7 @@ from clearhead.io.safetensors import weights_hash
 from clearhead.pipelines.seq2seq.ensemble import combine
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.runtime.device import choose_device
+from clearhead.train.data.files import open_records
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.loop.callback import OnStep
 from clearhead.train.loop.checkpointing import STATE
@@ -190,18 +191,19 @@ class _TeacherOutputs:
         rows = islice(_records(self.recipe, self.recipe.data.train), num_done, None)
         sources = (source_text(row.values) for row in rows)
         while window := list(islice(sources, _WINDOW)):
-            texts = teacher.generate(
-                [objective.prefix + source for source in window],
-                source_lang=objective.source_lang,
-                target_lang=objective.target_lang,
-                beam_size=settings.beam_size,
-                max_new_tokens=self.recipe.data.max_target_length,
-            )
+            with named("regularize.distillation"):
+                texts = teacher.generate(
+                    [objective.prefix + source for source in window],
+                    source_lang=objective.source_lang,
+                    target_lang=objective.target_lang,
+                    beam_size=settings.beam_size,
+                    max_new_tokens=self.recipe.data.max_target_length,
+                )
             yield [_json_line(source, text) for source, text in zip(window, texts, strict=True)]
 
 
 def _records(recipe: Recipe, files: Files) -> Records:
-    return Records(files, fields=row_fields(files), columns=recipe.data.columns, encoding=recipe.data.encoding)
+    return open_records(recipe.data, files, row_fields(files))
 
 
 def _json_line(source: str, target: str) -> bytes:
@@ -211,7 +213,7 @@ def _json_line(source: str, target: str) -> bytes:
 def _read_progress(part: Path, progress: Path) -> tuple[int, int, str | None]:
     """Return the lines and bytes that an interrupted run of the teacher wrote, and the hash of the teacher's weights.
 
-    Zeros and None if there was none. Files of older versions have no hash.
+    Zeros and None if there was none.
 
     Raises:
         ValueError: the progress file does not match the part file.
@@ -220,9 +222,11 @@ def _read_progress(part: Path, progress: Path) -> tuple[int, int, str | None]:
         return 0, 0, None
     try:
         data = read_json(progress)
-        lines, size = int(data["lines"]), int(data["size"])
-        if has_content(part, size, data["sha256"]):
-            return lines, size, data.get("teacher")
-    except (ValueError, KeyError, TypeError):
+        lines, size, former = data["lines"], data["size"], data["teacher"]
+        if type(lines) is type(size) is int and size >= 0 and has_content(part, size, data["sha256"]):
+            with part.open("rb") as file:
+                if file.read(size).count(b"\n") == lines and isinstance(former, str):
+                    return lines, size, former
+    except (ValueError, KeyError):
         pass
     raise ValueError(f"{part} does not match {progress.name}; remove both to start again")

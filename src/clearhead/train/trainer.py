@@ -198,7 +198,7 @@ def load_teachers(task: Task[Any], recipe: Recipe) -> list[nn.Module]:
     if settings is None:
         return []
     if settings.sequence_level:
-        raise ValueError("regularize.distillation.sequence_level requires `clearhead distill`")
+        raise RecipeError("regularize.distillation.sequence_level requires `clearhead distill`")
     return [task.load_teacher(name).eval().requires_grad_(False) for name in settings.teachers]
 
 
@@ -227,7 +227,7 @@ def prepare_for_training(model: nn.Module, recipe: Recipe) -> None:
     prepare_model(model, recipe.regularize)
     use_fast_dropout(model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError("model.freeze leaves no parameter to train")
+        raise RecipeError("model.freeze leaves no parameter to train")
 
 
 def _assemble(

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from clearhead.data.records import Records
 from clearhead.finite import NonFiniteError
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import NoExamplesError, TokenizedDataset, build_dataset
+from clearhead.train.data.files import open_records
 from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.memory import check_batch, check_update
-from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
 from clearhead.train.regularizers.augmentation import reverse_pairs
@@ -44,8 +43,7 @@ def build_datasets(recipe: Recipe, task: Task[Any], folder: Path) -> tuple[Token
 
 def _build(recipe: Recipe, task: Task[Any], folder: Path, files: Files) -> TokenizedDataset:
     data = recipe.data
-    with named("data"):
-        records = Records(files, fields=task.fields_of(files), columns=data.columns, encoding=data.encoding)
+    records = open_records(data, files, task.fields_of(files))
     truncated, too_long = task.num_truncated, task.num_too_long
     try:
         dataset = build_dataset(

@@ -18,6 +18,7 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.train.data.dataloader import MicroBatch
 from clearhead.train.distributed import fsdp
 from clearhead.train.loop.optimizer import create_optimizer
+from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import OptimizerSection
 from clearhead.train.regularizers import add_penalties, batch_loss
@@ -132,7 +133,8 @@ class TrainingModule(lightning.LightningModule):
 
     def _predict_teachers(self, batch: Batch) -> list[Prediction]:
         # teachers were trained with masked padding, whatever the student does
-        return [self.task.predict(teacher, batch, mask_padding=True) for teacher in self._teachers]
+        with named("regularize.distillation.teacher"):
+            return [self.task.predict(teacher, batch, mask_padding=True) for teacher in self._teachers]
 
     def _diverged(self, name: str, value: float) -> str:
         current = self._current

@@ -39,7 +39,7 @@ class Distillation(Section):
     """
 
     teacher: ModelNames
-    temperature: Annotated[float, Field(gt=0)] = 2.0
+    temperature: Annotated[float, Field(gt=0, le=1000)] = 2.0
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     hidden_weight: Annotated[float, Field(ge=0)] = 0.0
     sequence_level: bool = False
@@ -122,6 +122,8 @@ def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
         yield "regularize.distillation.sequence_level", f"requires a task that generates text, not {recipe.task}"
     if settings.hidden_weight and task.predicts is not TokenPredictions:
         yield "regularize.distillation.hidden_weight", f"requires a task that predicts tokens, not {recipe.task}"
+    if settings.hidden_weight and settings.sequence_level:
+        yield "regularize.distillation.hidden_weight", "the texts of a teacher have no hidden states; set it to 0"
     if settings.hidden_weight and len(settings.teachers) > 1:
         yield "regularize.distillation.hidden_weight", f"requires one teacher; got {len(settings.teachers)}"
 

@@ -10,13 +10,14 @@ from torch import nn
 from clearhead import checkpoints
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.choices import suggest
-from clearhead.data.records import Records, Row
+from clearhead.data.records import Row
 from clearhead.io import hub
 from clearhead.io.json import read_json
 from clearhead.metrics.classification import classification_scores, label_of
 from clearhead.models.freezing import freeze
 from clearhead.models.heads import EncoderClassifier
 from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.data.files import open_records
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Section
 from clearhead.train.regularizers.augmentation import Ids
@@ -148,7 +149,7 @@ def _labels(recipe: Recipe) -> tuple[str, ...]:
     if objective.labels is not None:
         return tuple(objective.labels)
     data = recipe.data
-    records = Records(data.train, fields=("text", "label"), columns=data.columns, encoding=data.encoding)
+    records = open_records(data, data.train, ("text", "label"))
     labels = tuple(sorted({label_of(row) for row in records}))
     if len(labels) == 1:
         raise ValueError(

@@ -9,10 +9,11 @@ import numpy as np
 from torch import nn
 
 from clearhead.checkpoints.encoder_family import EncoderFamily
-from clearhead.data.records import Records, Row
+from clearhead.data.records import Row
 from clearhead.io import hub
 from clearhead.models.encoder import EncoderModel
 from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.data.files import open_records
 from clearhead.train.recipe.errors import named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import RecipeBase
@@ -66,7 +67,7 @@ class EncoderTask(Task[M]):
         """Return the held-out rows for the metrics."""
         data = self.recipe.data
         assert data.validation is not None
-        records = Records(data.validation, fields=self.fields, columns=data.columns, encoding=data.encoding)
+        records = open_records(data, data.validation, self.fields)
         return list(islice(records, self.recipe.validation.max_examples))
 
     def sample_rows(self) -> list[Row]:

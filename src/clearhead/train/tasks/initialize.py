@@ -14,7 +14,6 @@ from clearhead.checkpoints import load_tokenizer, warm_start
 from clearhead.checkpoints.encoder_family import EncoderFamily
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
 from clearhead.choices import suggest
-from clearhead.data.records import Records
 from clearhead.io import hub
 from clearhead.io.folders import atomic_folder
 from clearhead.io.json import read_json, write_json
@@ -26,6 +25,7 @@ from clearhead.tokenizers.auto import check_vocabulary
 from clearhead.tokenizers.base import MultilingualTokenizer, TextTokenizer
 from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.tokenizer import Tokenizer
+from clearhead.train.data.files import open_records
 from clearhead.train.memory import check_depth, check_size
 from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.recipe import Recipe
@@ -167,8 +167,7 @@ def load_or_train_tokenizer(
     section = recipe.tokenizer
     if section.path is not None:
         return _load_complete(hub.resolve_model(section.path), model_type)
-    data = recipe.data
-    records = Records(data.train, fields=fields, columns=data.columns, encoding=data.encoding)
+    records = open_records(recipe.data, recipe.data.train, fields)
     output = folder / "data" / "tokenizer"
     key = {"of": records.describe(), "fields": list(text_fields), **section.model_dump(), "for": model_type}
     key_file = output / "key.json"

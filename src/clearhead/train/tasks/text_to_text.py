@@ -11,7 +11,7 @@ from torch import nn
 from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
-from clearhead.data.records import Records, Row
+from clearhead.data.records import Row
 from clearhead.generation.config import GenerationConfig
 from clearhead.generation.config_files import load_generation_config
 from clearhead.io import hub
@@ -19,6 +19,7 @@ from clearhead.models.freezing import freeze
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.pipelines.text_to_text import TextToText
 from clearhead.tokenizers.base import TextTokenizer
+from clearhead.train.data.files import open_records
 from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Count, Files, Section
@@ -241,8 +242,7 @@ class TextToTextTask(Task[Seq2Seq]):
         if self._held_out is None:
             data = self.recipe.data
             assert data.validation is not None
-            fields = row_fields(data.validation)
-            records = Records(data.validation, fields=fields, columns=data.columns, encoding=data.encoding)
+            records = open_records(data, data.validation, row_fields(data.validation))
             rows = list(islice(records, self.recipe.validation.max_examples))
             self._held_out = [self.source(row.values) for row in rows], [target_text(row.values) for row in rows]
         return self._held_out
