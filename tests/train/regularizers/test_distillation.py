@@ -1,5 +1,6 @@
 """The loss with a teacher, and teachers that do not fit."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -138,6 +139,15 @@ def test_teacher_with_other_tokens_is_refused(data, tmp_path):
     other = write_data(tmp_path, examples=3)
     folder = save_teacher(other, tmp_path)
     with pytest.raises(ValueError, match="has other tokens than this model"):
+        module_of(data, distillation={"teacher": str(folder)})
+
+
+@pytest.mark.parametrize("key", ["pad_token_id", "decoder_start_token_id", "eos_token_id"])
+def test_teacher_with_another_special_token_is_refused(data, tmp_path, key):
+    folder = save_teacher(data, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: 7}))
+    with pytest.raises(ValueError, match="has another padding, start or end token than this model"):
         module_of(data, distillation={"teacher": str(folder)})
 
 

@@ -235,7 +235,10 @@ class TextToTextTask(Task[Seq2Seq]):
         folder = hub.resolve_model(name)
         model, family = checkpoints.load_seq2seq(folder)
         initialize.check_same_tokens(name, self.tokenizer, load_tokenizer(folder, family.model_type))
-        initialize.check_width(name, self.recipe, self.model.config.d_model, model.config.d_model)
+        own, other = self.model.config, model.config
+        initialize.check_width(name, self.recipe, own.d_model, other.d_model)
+        if (own.pad_id, own.start_id, own.eos_ids) != (other.pad_id, other.start_id, other.eos_ids):
+            raise ValueError(f"the teacher {name} has another padding, start or end token than this model")
         return model
 
     def _sources_and_references(self) -> tuple[list[str], list[str]]:
