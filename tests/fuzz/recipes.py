@@ -56,9 +56,10 @@ def _prepare_distillation(folder: Path) -> None:
     teacher = str(folder / "teacher")
     train(parse_recipe(recipe | {"output": teacher, "training": recipe["training"] | {"steps": 1}}, "teacher"))
     by_probabilities = {"teacher": [teacher, teacher], "weight": 0.5, "temperature": 2.0}
-    by_texts = {"teacher": teacher, "sequence_level": True, "beam_size": 2}
+    by_texts = {"teacher": teacher, "sequence_level": True, "beam_size": 1}
     for name, settings in {"distillation": by_probabilities, "teacher-texts": by_texts}.items():
         changed = recipe | {"regularize": recipe["regularize"] | {"distillation": settings}}
+        changed["data"] = recipe["data"] | {"max_target_length": 12}  # of the teacher's texts
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(changed))
 
 

@@ -64,7 +64,8 @@ def _train_on_teacher_texts(recipe: Recipe, resume: bool, on_step: OnStep) -> Tr
     held_out = outputs.path.with_name("held-out.jsonl")
     started = (folder / STATE).is_file()
     check_folder(recipe, resume)  # before the teacher's work, not after it
-    processes = ProcessGroup(choose_device(recipe.training.device).type)
+    with named("training.device"):
+        processes = ProcessGroup(choose_device(recipe.training.device).type)
     with processes.rank_zero_first():
         if processes.rank == 0:
             outputs.complete(replace=not started)
@@ -177,12 +178,12 @@ class _TeacherOutputs:
     def _load_teacher(self) -> tuple[TextToText, str]:
         """Return the teacher, or the ensemble of several, and hashes of their weights."""
         training = self.recipe.training
-        teachers = [
-            TextToText.from_pretrained(name, precision=training.precision, device=training.device)
-            for name in self._settings.teachers
-        ]
-        weights = "+".join(weights_hash(teacher.model.state_dict()) for teacher in teachers)
         with named("regularize.distillation.teacher"):
+            teachers = [
+                TextToText.from_pretrained(name, precision=training.precision, device=training.device)
+                for name in self._settings.teachers
+            ]
+            weights = "+".join(weights_hash(teacher.model.state_dict()) for teacher in teachers)
             return combine(teachers), weights
 
     def _generate(self, teacher: TextToText, num_done: int) -> Iterator[list[bytes]]:
