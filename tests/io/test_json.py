@@ -34,7 +34,7 @@ def test_a_changed_value_is_found(tmp_path):
 
 
 def test_a_config_survives_json():
-    config = Seq2SeqConfig(vocab_size=100, eos_ids=(1, 2), head_dim=4, eps=0.5)
+    config = Seq2SeqConfig(vocab_size=100, eos_ids=(1, 2), head_dim=4, drop_prob=0.0)
     assert dataclass_from_json(Seq2SeqConfig, json.loads(json.dumps(asdict(config)))) == config
 
 
@@ -47,9 +47,15 @@ def test_any_value_of_a_config_works_or_is_a_value_error(name, value):
         message = str(error)
     else:
         message = ""
-        assert getattr(made, name) == (tuple(value) if name == "eos_ids" else value)
+        found = getattr(made, name)
+        assert found == (tuple(value) if name == "eos_ids" else type(found)(value) if found is not None else None)
     assert "\n" not in message
     assert len(message) < 500
+
+
+def test_numbers_may_be_integers():
+    made = dataclass_from_json(Seq2SeqConfig, {"vocab_size": 9, "drop_prob": 0, "embedding_drop_prob": 0, "max_len": 5})
+    assert (type(made.drop_prob), type(made.embedding_drop_prob), type(made.max_len)) == (float, float, int)
 
 
 def test_missing_keys_are_named():

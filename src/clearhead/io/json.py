@@ -152,11 +152,11 @@ def dataclass_from_json(kind: type[T], values: Mapping[str, Any]) -> T:
             raise ValueError(f"unknown key {name!r:.80}")
         if not _has_type(value, hints[name]):
             raise ValueError(f"{name} is {value!r:.80}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return kind(**{name: _converted(value, hints[name]) for name, value in values.items()})
 
 
 def _has_type(value: object, hint: Any) -> bool:
-    """Return whether a JSON value has an annotated type; integers have 64 bits."""
+    """Return whether a JSON value has an annotated type; integers have 64 bits, and a number may be one."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_has_type(value, one) for one in inner)
@@ -164,7 +164,15 @@ def _has_type(value: object, hint: Any) -> bool:
         return isinstance(value, str) and value in inner
     if origin is tuple:
         return isinstance(value, list) and all(_has_type(item, inner[0]) for item in value)
-    return type(value) is hint and not (type(value) is int and abs(value) >= 2**63)
+    if type(value) is int:
+        return hint in (int, float) and abs(value) < 2**63
+    return type(value) is hint
+
+
+def _converted(value: object, hint: Any) -> object:
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if type(value) is int and float in (hint, *get_args(hint)) else value
 
 
 def path_text(path: str | Path) -> str:
