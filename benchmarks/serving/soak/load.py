@@ -18,7 +18,7 @@ from offline import Request, differs
 MARGIN = 1.0
 """A request that was sent this many seconds before SIGTERM is accepted, also by a server that is slow to read it."""
 TIMEOUT = 600
-"""Seconds after which a response counts as missing: more than a full queue takes on a slow machine."""
+"""Seconds after which a response counts as missing: longer than a slow machine needs for a full queue."""
 POLITE = 4
 THINK_SECONDS = 0.3
 """Mean time between a response and the next request of a polite client."""
