@@ -14,6 +14,7 @@ from clearhead.equations.losses import (
     cosine_regression,
     cross_entropy,
     distillation,
+    ensemble_log_probs,
     hidden_state_distance,
     l2_penalty,
     margin_mse,
@@ -83,6 +84,12 @@ def test_several_teachers_are_the_average_of_their_probabilities(k, n, v, temper
     average = temperature * torch.stack(softened).mean(dim=0).log()
     expected = distillation(student, average, temperature=temperature)
     torch.testing.assert_close(distillation(student, *teachers, temperature=temperature), expected)
+
+
+@given(st.integers(1, 4), sizes, sizes, st.integers(0, 99))
+def test_ensemble_averages_the_probabilities_of_its_models(k, n, v, seed):
+    models = random(k, n, v, seed=seed)
+    torch.testing.assert_close(ensemble_log_probs(list(models)).exp(), functional.softmax(models, dim=-1).mean(dim=0))
 
 
 def test_distillation_without_a_teacher_is_an_error():

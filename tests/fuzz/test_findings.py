@@ -16,7 +16,7 @@ from support.models.tiny import make_bert
 from clearhead import Index, MultiVectorEncoder, QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.data.corpus import Corpus
 from clearhead.data.records import Records
-from clearhead.io.json import read_json
+from clearhead.io.json import json_hash, read_json
 from clearhead.pipelines.auto import load_pipeline
 from clearhead.retrieval.manifest import MANIFEST, read_manifest
 from clearhead.train.loop.metrics_logger import read_metrics
@@ -244,8 +244,6 @@ def index(tiny_bert, tmp_path):
 
 def rewrite(index, **changes):
     """Change the description of an index, with its hash."""
-    from clearhead.retrieval import manifest
-
     path = index.folder / MANIFEST
     data = json.loads(path.read_text())
     for key, value in changes.items():
@@ -255,7 +253,7 @@ def rewrite(index, **changes):
             inner = inner[part]
         inner[last] = value
     data.pop("sha256")
-    path.write_text(json.dumps(data | {"sha256": manifest._hash(data)}))
+    path.write_text(json.dumps(data | {"sha256": json_hash(data)}))
 
 
 @pytest.mark.parametrize(

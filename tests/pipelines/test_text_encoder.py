@@ -66,6 +66,7 @@ def test_bfloat16_keeps_the_cosine(minilm, minilm_folder):
 )
 def test_auto_is_bfloat16_only_on_processors_with_fast_bfloat16_matmuls(instructions, expected, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(instructions, True))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     assert choose_precision("auto", torch.device("cpu")).dtype == expected
 
 

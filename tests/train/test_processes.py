@@ -1,5 +1,6 @@
 """Training with several processes equals training with one."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -165,6 +166,6 @@ def test_backend_on_cpus_is_gloo(monkeypatch):
 def test_rank_one_reports_that_rank_zero_has_exited(folder):
     (first, log), (second, other) = together(folder, "nowhere", data__train=str(folder / "nowhere.tsv"))
     assert (first, second) == (1, 1)
-    assert "clearhead: error: no such file: " in log
+    assert re.search(r"^clearhead: error: \S+nowhere\.yaml: data: no such file: ", log, re.MULTILINE)
     assert "clearhead: error: the process of rank 0 has exited; its message explains why" in other
     assert "Traceback" not in other

@@ -54,8 +54,7 @@ def distillation(
 ) -> Float[Tensor, ""]:
     """Return the distillation loss: the divergence of softened student and teacher probabilities, summed.
 
-    Equation: L = T² Σ_n Σ_v p_nv (log p_nv − log s_nv), p = softmax(teacher / T), s = softmax(student / T); with K
-        teachers, p = 1/K Σ_k p_k
+    Equation: L = T² Σ_n Σ_v p_nv (log p_nv − log s_nv), p = 1/K Σ_k softmax(teacher_k / T), s = softmax(student / T)
     Source: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", Section 2; T² keeps the
         scale of the gradient
 
