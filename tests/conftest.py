@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -33,6 +34,19 @@ settings.load_profile("clearhead")
 def pytest_xdist_auto_num_workers():
     """One worker more than cores, since many tests wait for a server, a browser or a process."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_addoption(parser):
+    """Let a slow machine end in time."""
+    help = "skip the slow tests that have not started at this time, in seconds since 1970"
+    parser.addoption("--slow-until", type=float, metavar="TIME", help=help)
+
+
+def pytest_runtest_setup(item):
+    """Skip a slow test after the time of `--slow-until`."""
+    until = item.config.getoption("slow_until")
+    if until is not None and time.time() > until and item.get_closest_marker("slow"):
+        pytest.skip("no time left for slow tests")
 
 
 def pytest_itemcollected(item):
