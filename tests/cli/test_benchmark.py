@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command import started
+from support.command import clearhead, started
 
 from clearhead.runtime.precision import cpu_precisions
 
@@ -33,6 +33,17 @@ def test_encoding_is_measured_in_each_precision(tmp_path):
     texts.write_text("one line\nanother\n\none line\n")
     status, _, err = started("benchmark", "encode", str(texts), "--rounds", "1", "--threads", "1")
     assert status == 0, err
+
+
+def test_benchmarks_of_empty_files_are_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("")
+    for arguments, message in (
+        (["encode", path], f"{path}: no text to encode"),
+        (["train", path, path], f"{path} and {path} have no sentences"),
+    ):
+        status, _, err = clearhead("benchmark", *arguments)
+        assert (status, err.splitlines()[-1]) == (1, f"clearhead: error: {message}")
 
 
 @pytest.mark.slow

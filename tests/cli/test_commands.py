@@ -346,3 +346,11 @@ print(json.dumps(messages))
 @pytest.mark.parametrize(("code", "words"), WRONG_TYPES)
 def test_wrong_types_raise_helpful_value_error(messages, code, words):
     assert words in messages[code]
+
+
+@pytest.mark.slow
+def test_closed_standard_error(texts, tmp_path, tiny_bert):
+    output = tmp_path / "v.npy"
+    command = " ".join(f"'{word}'" for word in (COMMAND, "encode", texts, "-m", tiny_bert, "-o", output))
+    assert subprocess.run(["bash", "-c", f"{command} 2>&-"], check=False).returncode == 0
+    assert len(np.load(output)) == 3

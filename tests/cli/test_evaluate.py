@@ -1,5 +1,6 @@
 """The commands `evaluate translation`, `evaluate summarization` and `evaluate classification`."""
 
+import gzip
 import json
 import os
 from functools import partial
@@ -13,6 +14,7 @@ from support.models.families import make
 from clearhead.metrics.bleu import translation_scores
 from clearhead.metrics.classification import classification_scores
 from clearhead.metrics.rouge import summary_scores
+from clearhead.metrics.similarity import line_of_pair
 
 SOURCES = ["The old bridge was closed.", "Is it safe?", "", "The old bridge was closed.", "A small boat."]
 FIRST = ["Die alte Brücke war zu.", "Ist sie sicher?", "", "Man schloss die alte Brücke.", "Ein kleines Boot."]
@@ -273,3 +275,44 @@ def test_evaluate_classification_errors(classifier, tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"\xff\tgood\n")
     assert "not UTF-8" in refused("evaluate", "classification", tmp_path / "a.tsv", "-m", classifier)
     assert "no such file" in refused("evaluate", "classification", tmp_path / "no.tsv", "-m", classifier)
+
+
+def test_lines_of_a_packed_file_of_pairs_are_named(tmp_path, tiny_bert):
+    path = tmp_path / "pairs.csv.gz"
+    path.write_bytes(gzip.compress(b"first,second,score\n\na,b,1\nc,d,2\n"))
+    assert line_of_pair(path, 1) == 4
+    path.write_bytes(gzip.compress(b"hello,hello,1\nworld,world,2\n"))
+    assert f"{path}: all cosines are 1, so their correlation is undefined" in refused(
+        "evaluate", "similarity", path, "-m", tiny_bert, "-q"
+    )
+    path.write_bytes(gzip.compress(b"a,b,2\nc,d,2\n"))
+    assert f"{path}: all scores are 2" in refused("evaluate", "similarity", path, "-m", tiny_bert, "-q")
+
+
+def squad(path, **changes):
+    question = {"id": "q7", "question": "who ?", "answers": [{"text": "hello", "answer_start": 0}]}
+    context = changes.pop("context", "hello world")
+    paragraph = {"context": context, "qas": [question | changes]}
+    path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": [paragraph]}]}))
+    return path
+
+
+def test_errors_of_squad_files_name_them(tmp_path):
+    make("bert", tmp_path / "reader", "ForQuestionAnswering")
+    path, predictions = tmp_path / "squad.json", tmp_path / "predictions.json"
+
+    def answers(*options):
+        return refused("evaluate", "answers", path, *options)
+
+    for key in ("id", "question", "context"):
+        squad(path, **{key: "a \ud800"})
+        assert f"{path} does not have the SQuAD format: data[0].paragraphs[0]" in answers("-m", tmp_path / "reader")
+    squad(path, context=" ")
+    assert f"{path}: the context of pair 0 is blank" in answers("-m", tmp_path / "reader")
+    squad(path, question="who " * 500)
+    assert f"{path}: the question of pair 0 has" in answers("-m", tmp_path / "reader")
+    squad(path)
+    predictions.write_text('{"q8": "hello"}')
+    assert f"{predictions}: none of the 1 predictions" in answers("--predictions", predictions)
+    predictions.write_text('{"q7": "", "q7": "hello"}')
+    assert f"{predictions} is not JSON: the key 'q7' is repeated" in answers("--predictions", predictions)

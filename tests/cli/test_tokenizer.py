@@ -104,3 +104,9 @@ def test_links_in_a_circle_are_refused_in_one_line(tmp_path):
     (tmp_path / "two").symlink_to("one")
     error = refused("tokenizer", "train", *files(tmp_path), "-o", tmp_path / "one", "--vocab-size", 300)
     assert error == f"clearhead: error: {tmp_path / 'one'}: Too many levels of symbolic links\n"
+
+
+def test_files_without_text_are_named(tmp_path):
+    (tmp_path / "a.txt").write_text(" \n\n")
+    error = refused("tokenizer", "train", tmp_path / "a.txt", "-o", tmp_path / "model", "--vocab-size", 400)
+    assert f"{tmp_path / 'a.txt'}: no text to learn from; all lines are blank" in error

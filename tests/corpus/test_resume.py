@@ -23,6 +23,7 @@ from clearhead import TextEncoder
 from clearhead.corpus.encode import EncodingStats, encode_corpus
 from clearhead.data.corpus import Corpus
 from clearhead.export.int8 import quantize
+from clearhead.io.json import json_hash, read_hashed_json, write_hashed_json
 from clearhead.runtime.int8 import files
 from clearhead.runtime.vectors import EncodeOptions
 
@@ -99,9 +100,11 @@ def test_resume_with_another_model_option_or_input_is_refused(encoder, corpus, t
         resume(r"\.v\.npy\.part does not hold the vectors that \.v\.npy\.resume\.json describes", options=cls)
     part.write_bytes(vectors)
     note = tmp_path / ".v.npy.resume.json"
-    data = json.loads(note.read_text())
+    data = read_hashed_json(note)
+    note.write_text(json.dumps(data | {"sha256": json_hash(data)}).replace('"texts": 12', '"texts": 13'))
+    resume(r"\.v\.npy\.resume\.json is damaged", options=cls)
     for change in ({"size": "x"}, {"size": -5}, {"size": 0}, {"counts": {"texts": 5}}, {"settings": 3}):
-        note.write_text(json.dumps(data | change))
+        write_hashed_json(note, data | change)
         resume(r"\.v\.npy\.resume\.json is damaged", options=cls)
     for broken in (b"", b"\xff\xfe", b"[]", json.dumps(data).encode()[:-9]):
         note.write_bytes(broken)
@@ -197,3 +200,21 @@ def test_immediately_failing_run_keeps_an_interrupted_run(encoder, corpus, tmp_p
 def test_resume_requires_an_output_file(tmp_path, corpus):
     assert "standard input" in refused("encode", "--resume", "-o", tmp_path / "v.npy")
     assert "--output" in refused("encode", corpus, "--resume")
+
+
+def test_links_in_the_place_of_a_part_file_are_not_followed(encoder, corpus, tmp_path):
+    (tmp_path / "other.txt").write_text("kept")
+    part = tmp_path / ".v.npy.part"
+    part.symlink_to(tmp_path / "other.txt")
+    with pytest.raises(OSError, match=r"a link, a pipe, a device or a folder; remove it: '.*\.v\.npy\.part'"):
+        encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy")
+    assert (tmp_path / "other.txt").read_text() == "kept"
+    part.unlink()
+    os.mkfifo(part)
+    with pytest.raises(OSError, match=r"a link, a pipe, a device or a folder; remove it: '.*\.v\.npy\.part'"):
+        encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy")
+    part.unlink()
+    (tmp_path / ".v.npy.resume.json").mkdir()
+    with pytest.raises(OSError, match=r"\.v\.npy\.resume\.json"):
+        encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy", overwrite=True)
+    assert not part.exists()

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pyarrow.parquet
@@ -204,6 +205,9 @@ def test_folder_that_must_stay_is_restored_after_the_rename(folder, monkeypatch,
         ([None, 3], [None, 3]),
         ([datetime.timedelta(days=1), "x"], ["86400000000", "x"]),
         ([float("nan"), 2**53 + 1], ["nan", "9007199254740993"]),
+        ([datetime.datetime(2020, 1, 1), 1577836800], ["2020-01-01 00:00:00.000000", "1577836800"]),
+        ([datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 7)], ["2020-01-01", "2020-01-01 07:00:00.000000"]),
+        ([Decimal("1.5"), Decimal("0.001")], [Decimal("1.500"), Decimal("0.001")]),
     ],
 )
 def test_kept_columns_whose_type_changes_between_windows(tmp_path, windows, column):
@@ -213,6 +217,24 @@ def test_kept_columns_whose_type_changes_between_windows(tmp_path, windows, colu
         part.append([TEXTS[number]], VECTORS[number : number + 1], [{"id": value}])
     part.finish(len(windows))
     assert pyarrow.parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == column
+
+
+_VALUES = [5, 2**53 + 1, 2**63, 1.5, float("nan"), True, "s", datetime.datetime(2020, 1, 1), datetime.date(2020, 1, 1)]
+_VALUES += [datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), datetime.time(1), datetime.timedelta(1), Decimal("1.5")]
+_VALUES += [b"a", [1], {"a": 1}, None]
+
+
+@pytest.mark.parametrize("first", _VALUES)
+@pytest.mark.parametrize("second", _VALUES)
+def test_kept_values_of_one_window_stay_or_become_text(tmp_path, first, second):
+    part = PartFile(tmp_path / "v.parquet", 5, ["id"])
+    part.open(0)
+    part.append(TEXTS[:2], VECTORS[:2], [{"id": first}, {"id": second}])
+    part.finish(2)
+    values = pyarrow.parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist()
+    for value, written in zip((first, second), values, strict=True):
+        is_text = isinstance(written, str) and value is not None
+        assert is_text or written == value or (written != written and value != value), (value, written)
 
 
 @pytest.mark.parametrize("other", ["v.npy.long.npy", "v.npy.abc2.npy"])
@@ -242,7 +264,7 @@ def test_window_without_its_resume_file_is_not_announced(tiny_bert, tmp_path, mo
     def full(path, data):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("clearhead.corpus.encode.write_json", full)
+    monkeypatch.setattr("clearhead.corpus.encode.write_hashed_json", full)
     with pytest.raises(OSError, match="No space left"):
         encode_corpus(encoder, Corpus([tmp_path / "a.txt"]), tmp_path / "v.npy", window_texts=1)
     assert "--resume" not in caplog.text

@@ -215,3 +215,30 @@ def test_rows_that_share_a_long_text_do_not_multiply_the_memory(tmp_path, store_
         assert pyarrow.total_allocated_bytes() - before < 2 * 2**28
         count += 1
     assert count == 1000
+
+
+def kept(path, kind, values):
+    column = pyarrow.array(values, kind)
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"] * len(values), "at": column}), path)
+    corpus = Corpus([path], keep=["at"])
+    assert list(corpus) == ["a"] * len(values)
+    return [row["at"] for row in corpus.take_kept(len(values))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pyarrow.timestamp("ns"), "1970-01-01 00:00:00.000001001"),
+        (pyarrow.time64("ns"), "00:00:00.000001001"),
+        (pyarrow.duration("ns"), "1001"),
+    ],
+)
+def test_nanoseconds_are_not_cut(tmp_path, kind, text):
+    whole, none = kept(tmp_path / "a.parquet", kind, [1000, None])
+    assert getattr(whole, "microsecond", None) == 1 or whole.microseconds == 1
+    assert none is None
+    assert kept(tmp_path / "a.parquet", kind, [1001])[0] == text
+    assert kept(tmp_path / "a.parquet", pyarrow.list_(kind), [[1000]])[0] == [str(whole)]
+    assert kept(tmp_path / "a.parquet", pyarrow.list_(kind), [[1001]])[0] == [text]
+    struct = pyarrow.struct([("inner", kind)])
+    assert kept(tmp_path / "a.parquet", struct, [{"inner": 1001}])[0] == {"inner": text}

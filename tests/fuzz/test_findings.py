@@ -364,6 +364,9 @@ def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
 
     refused(lambda: train_with(model__d_model=9), "model: d_model must be divisible by num_heads")
     refused(lambda: train_with(training__device="x"), "training.device: device 'x'")
+    refused(lambda: train_with(training__device="cpu:7"), "training.device: expected auto, cpu, cuda or mps")
+    refused(lambda: train_with(data__max_length=1), "data.max_length must be greater than 1")
+    refused(lambda: train_with(data__encoding="x" * 5000), "data: encoding")
     labels = {"task": "classification", "data__columns": {"x": 1}, "model": {}}
     refused(lambda: train_with(**labels), "data: columns: no field 'x'")
     (tmp_path / "empty.tsv").write_text("source\ttarget\n \t \n")
@@ -371,8 +374,7 @@ def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
     train_with(training__steps=1)
     tokenizer = tmp_path / "run" / "data" / "tokenizer"
     with_tokenizer = {"tokenizer__path": str(tokenizer), "output": str(tmp_path / "two")}
-    empty = tmp_path / "empty.tsv"
-    refused(lambda: train_with(data__train=str(empty), **with_tokenizer), empty, "no examples")
+    refused(lambda: train_with(data__train=str(tmp_path / "empty.tsv"), **with_tokenizer), "empty.tsv: no examples")
     change(tokenizer / "tokenizer_config.json", pad_token="<x>")
     refused(lambda: train_with(**with_tokenizer), tokenizer, "no pad token")
 

@@ -27,8 +27,7 @@ def overwrite(index, texts, model, run=refused):
 def test_other_files_are_kept(tiny_bert, index, tmp_path, name):
     (index / name).parent.mkdir(exist_ok=True)
     (index / name).write_text("hello world\n")
-    texts = tmp_path / "new.txt" if name == "vectors.npy" else index / name
-    error = overwrite(index, texts, tiny_bert)
+    error = overwrite(index, tmp_path / "new.txt", tiny_bert)
     assert f"{index} contains {name.partition('/')[0]}, which is not of the index and would be deleted" in error
     assert (index / name).read_text() == "hello world\n"
     assert len(Index.open(index)) == 2
@@ -37,7 +36,8 @@ def test_other_files_are_kept(tiny_bert, index, tmp_path, name):
 def test_texts_behind_a_link_in_the_index_are_kept(tiny_bert, index, tmp_path):
     (index / "in.txt").write_text("hello world\n")
     (tmp_path / "link.txt").symlink_to(index / "in.txt")
-    assert "contains in.txt" in overwrite(index, tmp_path / "link.txt", tiny_bert)
+    assert f"link.txt is an input inside the output {index}" in overwrite(index, tmp_path / "link.txt", tiny_bert)
+    assert (index / "in.txt").read_text() == "hello world\n"
 
 
 def test_model_inside_the_index_is_kept(tiny_bert, index, tmp_path):
@@ -91,3 +91,22 @@ def test_append_below_a_read_only_parent(tiny_bert, index, tmp_path):
     finally:
         tmp_path.chmod(stat.S_IRWXU)
     assert len(Index.open(index)) == 4
+
+
+@pytest.mark.parametrize("option", ["--overwrite", "--append"])
+def test_documents_of_the_index_are_not_its_input(tiny_bert, index, tmp_path, option):
+    (tmp_path / "link.jsonl").symlink_to(index / "documents.jsonl")
+    before = (index / "documents.jsonl").read_bytes()
+    for source in (index / "documents.jsonl", tmp_path / "link.jsonl"):
+        error = refused("index", source, "-m", tiny_bert, "-o", index, option, "-q")
+        assert f"{source} is an input inside the output {index}; give another output" in error
+    assert (index / "documents.jsonl").read_bytes() == before
+
+
+def test_link_in_the_place_of_the_hidden_folder_is_refused(tiny_bert, tmp_path):
+    (tmp_path / "texts.txt").write_text("a\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / ".new.part").symlink_to(tmp_path / "other")
+    for command in (["index", tmp_path / "texts.txt", "-m", tiny_bert, "-o"], ["quantize", tiny_bert]):
+        error = refused(*command, tmp_path / "new")
+        assert f"{tmp_path / '.new.part'} is a link or a file in the place of a new folder; remove it" in error

@@ -160,6 +160,8 @@ def main() -> None:
     An error that the user can fix is printed as one line on standard error. The exit status is 2 for a wrong option or
     argument, and 1 for every other error.
     """
+    if sys.stderr is None:  # it is closed
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     logging.basicConfig(level=logging.WARNING, format="clearhead: %(message)s")
     raise_field_limit()
     tune_process()

@@ -14,8 +14,8 @@ from clearhead.corpus.writers import PartFile, check_output
 from clearhead.data.corpus import Corpus
 from clearhead.data.lines import content_hash
 from clearhead.finite import error_context
-from clearhead.io.atomic import remove_leftovers
-from clearhead.io.json import read_json, write_json
+from clearhead.io.atomic import error_path, remove_leftovers
+from clearhead.io.json import read_hashed_json, read_json, write_hashed_json
 from clearhead.io.locks import writer_lock
 from clearhead.io.outputs import check_not_input
 from clearhead.io.safetensors import weights_hash
@@ -28,8 +28,8 @@ from clearhead.runtime.vectors import EncodedBatch, EncodeOptions
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 2
-"""Format of the resume file: 2 identifies the inputs and the part file by hash, 1 did so by size and time."""
+_FORMAT = 3
+"""Format of the resume file: 3 has its own hash."""
 
 
 class ResumeError(ValueError):
@@ -162,14 +162,14 @@ def _encode(
                 opened = True
             size = part.append(batch.texts, batch.vectors, corpus.take_kept(len(batch.texts)))
             stats = stats.add_batch(batch)
-            write_json(
+            write_hashed_json(
                 resume_file,
                 {
                     "format": _FORMAT,
                     "settings": settings,
                     "counts": asdict(stats),
                     "size": size,
-                    "sha256": part.sha256,
+                    "part_sha256": part.sha256,
                 },
             )
             num_recorded = stats.texts
@@ -206,9 +206,10 @@ def locate_errors(windows: Iterator[EncodedBatch], corpus: Corpus, offset: int =
 
 def _open(part: PartFile, resume_file: Path, size: int) -> None:
     """Open the part file, and remove temporary files that killed runs left next to it."""
-    part.open(size)
     if size == 0:
-        resume_file.unlink(missing_ok=True)
+        with error_path(resume_file):
+            resume_file.unlink(missing_ok=True)
+    part.open(size)
     for path in (part.path, resume_file):
         remove_leftovers(path)
 
@@ -228,7 +229,8 @@ def _read_resume_file(resume_file: Path, part: PartFile, settings: dict[str, Any
             raise ResumeError(
                 f"{resume_file} was written by another version of clearhead and cannot be resumed; {from_scratch}"
             )
-        former, size, sha256 = dict(data["settings"]), data["size"], data["sha256"]
+        data = read_hashed_json(resume_file)
+        former, size, sha256 = dict(data["settings"]), data["size"], data["part_sha256"]
         stats = EncodingStats.read(data["counts"])
         if not all(type(number) is int and number > 0 for number in (size, stats.texts, stats.tokens)):
             raise TypeError

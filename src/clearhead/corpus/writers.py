@@ -179,33 +179,42 @@ class _Parquet:
 
 
 def _kept_array(values: list[Any]) -> Any:
-    """Return values as an Arrow array; if they have no common scalar type, as texts, in JSON unless they are texts."""
+    """Return values as an Arrow array; if they have no common scalar type, as texts: numbers and objects in JSON."""
     import pyarrow
 
-    if not any(isinstance(value, list | dict) for value in values):
+    # pyarrow would convert the number 5 to a date if the first value is one
+    kinds = {(type(value), getattr(value, "tzinfo", None)) for value in values if value is not None}
+    if len(kinds) <= 1 or kinds <= _NUMBERS:
         with contextlib.suppress(pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
-            return pyarrow.array(values)
-    texts = [
-        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        for value in values
-    ]
-    return pyarrow.array(texts, pyarrow.string())
+            if not kinds & _NESTED:
+                return pyarrow.array(values)
+    return pyarrow.array([None if value is None else _as_text(value) for value in values], pyarrow.string())
+
+
+_NUMBERS = {(int, None), (float, None)}
+_NESTED = {(list, None), (dict, None)}
+
+
+def _as_text(value: Any) -> str:
+    in_json = isinstance(value, bool | int | float | list | dict)
+    return json.dumps(value, ensure_ascii=False, default=str) if in_json else str(value)
 
 
 def _common_type(part: IO[bytes], rows: int, name: str) -> Any:
     """Return the type that holds the values of a column in all windows: text if there is no better one."""
     import pyarrow
 
-    schemas = {pyarrow.schema([batch.schema.field(name)]) for batch in _batches(part, rows)}
-    try:
-        kind = pyarrow.unify_schemas(list(schemas), promote_options="permissive").field(name).type if schemas else None
-    except pyarrow.ArrowTypeError:
-        kind = None
-    if kind is None or pyarrow.types.is_null(kind):
-        return pyarrow.string()
-    # int64 and double have the common type double, which cannot hold every int64
-    holds_all = len(schemas) == 1 or all(_can_cast(batch.column(name), kind) for batch in _batches(part, rows))
-    return kind if holds_all else pyarrow.string()
+    found = {batch.schema.field(name).type for batch in _batches(part, rows)} - {pyarrow.null()}
+    if len(found) == 1:
+        return found.pop()
+    if found == {pyarrow.int64(), pyarrow.float64()}:  # which cannot hold every integer
+        holds_all = all(_can_cast(batch.column(name), pyarrow.float64()) for batch in _batches(part, rows))
+        return pyarrow.float64() if holds_all else pyarrow.string()
+    decimals = bool(found) and all(pyarrow.types.is_decimal(kind) for kind in found)
+    if decimals:
+        fields = [pyarrow.schema([pyarrow.field(name, kind)]) for kind in found]
+        return pyarrow.unify_schemas(fields, promote_options="permissive").field(name).type
+    return pyarrow.string()
 
 
 def _can_cast(array: Any, kind: Any) -> bool:

@@ -215,6 +215,24 @@ def _as_binary(kind: Any) -> Any:
     return kind
 
 
+def _without_nanoseconds(kind: Any, *, as_text: bool) -> Any:
+    """Return a type with microseconds or text in place of nanoseconds, which Python's times do not have."""
+    import pyarrow
+    import pyarrow.types as kinds
+
+    if kinds.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_without_nanoseconds(kind.value_type, as_text=as_text)))
+    if kinds.is_struct(kind):
+        return pyarrow.struct([field.with_type(_without_nanoseconds(field.type, as_text=as_text)) for field in kind])
+    if getattr(kind, "unit", None) != "ns":
+        return kind
+    if as_text:
+        return pyarrow.string()
+    if kinds.is_timestamp(kind):
+        return pyarrow.timestamp("us", kind.tz)
+    return pyarrow.duration("us") if kinds.is_duration(kind) else pyarrow.time64("us")
+
+
 def _container(schema: Any, name: str) -> str:
     """Return the column that contains a column of rows: itself, its column of structs, or SQuAD's answers."""
     if name in schema.names:
@@ -299,13 +317,14 @@ def _values(batch: Any, column: Column, labels: Sequence[str] | None, source: st
     if pyarrow.types.is_dictionary(array.type):
         return _shared_values(array, column, labels, source, row)
     if column.any_type and not _is_text(array.type):
-        try:
-            return array.to_pylist()  # type: ignore[no-any-return]
-        except UnicodeDecodeError:  # in a list or a struct
-            for number, scalar in enumerate(array, start=row + 1):
-                _checked(scalar, f"{source}, row {number}, column {column.name!r}")
-        except (ValueError, OverflowError):
-            pass  # Python's dates have no nanoseconds and end with the year 9999
+        for as_text in (False, True):
+            try:
+                return array.cast(_without_nanoseconds(array.type, as_text=as_text)).to_pylist()  # type: ignore[no-any-return]
+            except UnicodeDecodeError:  # in a list or a struct
+                for number, scalar in enumerate(array, start=row + 1):
+                    _checked(scalar, f"{source}, row {number}, column {column.name!r}")
+            except (ValueError, OverflowError, pyarrow.ArrowNotImplementedError):
+                pass  # Python's dates have no nanoseconds and end with the year 9999
     if labels and pyarrow.types.is_integer(array.type):
         return [_label(number, labels, f"{source}: column {column.name!r}") for number in array.to_pylist()]
     try:

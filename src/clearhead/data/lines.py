@@ -79,9 +79,9 @@ def check_encoding(encoding: str) -> str:
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         ends_lines = "\n".encode(name) == b"\n"
     except (LookupError, ValueError):
-        raise ValueError(f"encoding {encoding!r} is unknown. Common ones are utf-8, latin-1 and cp1252") from None
+        raise ValueError(f"encoding {encoding!r:.60} is unknown. Common ones are utf-8, latin-1 and cp1252") from None
     if not ends_lines:
-        raise ValueError(f"encoding {encoding!r} cannot be read line by line. Convert the file to UTF-8")
+        raise ValueError(f"encoding {encoding!r:.60} cannot be read line by line. Convert the file to UTF-8")
     return name
 
 

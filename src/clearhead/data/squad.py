@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clearhead.data.lines import check_file, open_bytes
-from clearhead.io.json import json_error
+from clearhead.io.json import json_error, unique_keys
 
 Rules = Literal["1.1", "2.0"]
 
@@ -85,7 +85,7 @@ def read_squad_json(path: Path) -> Any:
     text = ""
     try:
         text = content.decode("utf-8-sig")
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {json_error(error, text)}") from None
 
@@ -180,4 +180,9 @@ def _part(data: object, key: str, kind: type, where: str) -> Any:
     value = data.get(key) if isinstance(data, dict) else None
     if not isinstance(value, kind):
         raise _FormatError(f'{where} has no "{key}" that is a {"text" if kind is str else "list"}')
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _FormatError(f"{where}.{key} has half a surrogate pair at character {error.start}") from None
     return value

@@ -1,6 +1,9 @@
 """Sample texts for comparing an exported model with the original."""
 
 from collections.abc import Sequence
+from pathlib import Path
+
+from clearhead.data.corpus import Corpus
 
 TEXTS = (
     "Hello.",
@@ -25,6 +28,24 @@ TEXTS = (
     "Please, please, please do not press that button!",
     "He bought apples, pears, plums, cherries and, because they were cheap, two melons.",
 )
+
+
+def texts_or_samples(path: Path | None) -> tuple[str, ...]:
+    """Return the texts of a file that are not empty; without a file, `TEXTS`.
+
+    Raises:
+        ValueError: all texts of the file are empty, or as in `Corpus`.
+
+    >>> from clearhead.export.sample_texts import texts_or_samples
+    >>> texts_or_samples(None)[0]
+    'Hello.'
+    """
+    if path is None:
+        return TEXTS
+    texts = tuple(text for text in Corpus([str(path)]) if text.strip())
+    if not texts:
+        raise ValueError(f"{path} has no text; give a file with at least one line that is not empty")
+    return texts
 
 
 def non_empty_texts(texts: Sequence[str]) -> list[str]:

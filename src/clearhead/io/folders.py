@@ -37,6 +37,7 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
     part = hidden_sibling(folder, "part")
     with error_path(folder):
         restore_folder(folder)
+        check_no_link(part)
         shutil.rmtree(part, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir()
@@ -54,6 +55,19 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
             name = Path(error.filename or part).relative_to(part)
             raise OSError(error.errno, error.strerror, str(folder / name)) from None
         raise
+
+
+def check_no_link(part: Path) -> None:
+    """Check that the hidden folder of a writer is not a link or a file, which it must neither follow nor remove.
+
+    Raises:
+        ValueError: it is.
+
+    >>> import pathlib; from clearhead.io.folders import check_no_link
+    >>> check_no_link(pathlib.Path(".new.part"))
+    """
+    if part.is_symlink() or (part.exists() and not part.is_dir()):
+        raise ValueError(f"{part} is a link or a file in the place of a new folder; remove it")
 
 
 def replace_folder(part: Path, folder: Path, check: Callable[[Path], None] = lambda folder: None) -> None:

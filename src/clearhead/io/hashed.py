@@ -1,8 +1,10 @@
 """Append to a file and know the hash of its contents."""
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +19,7 @@ class HashedFile:
         size: the number of bytes to keep; the rest is truncated.
 
     Raises:
-        OSError: the file cannot be written; the error has its path.
+        OSError: the file cannot be written, or is not a regular file; the error has its path.
 
     >>> import tempfile, pathlib; from clearhead.io.hashed import HashedFile, has_content
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.part"
@@ -28,7 +30,10 @@ class HashedFile:
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
         with error_path(path):
-            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+                raise OSError(errno.EINVAL, "this is a link, a pipe, a device or a folder; remove it")
+            no_links = getattr(os, "O_NOFOLLOW", 0)
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | no_links, 0o666), "r+b")
             self._digest = _digest(self._file, size)
             self._file.truncate(size)
             self._file.seek(size)

@@ -26,7 +26,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
-    """Check that an output is not one of the inputs, a file of a model or a run, or in the folder of an index.
+    """Check that an output is not an input or a folder with one, of a model or a run, or in the folder of an index.
 
     Args:
         output: the file.
@@ -38,8 +38,13 @@ def check_not_input(output: Path, inputs: Iterable[str | Path | None]) -> None:
     >>> import pathlib; from clearhead.io.outputs import check_not_input
     >>> check_not_input(pathlib.Path("vectors.npy"), ["texts.txt"])
     """
-    if any(source not in (None, "-") and _is_same(output, source) for source in inputs):
-        raise ValueError(f"{output} is also an input and would be overwritten; give another output")
+    for source in inputs:
+        if source in (None, "-"):
+            continue
+        if _is_same(output, source):
+            raise ValueError(f"{output} is also an input and would be overwritten; give another output")
+        if output.is_dir() and any(_is_same(output, folder) for folder in Path(str(source)).resolve().parents):
+            raise ValueError(f"{source} is an input inside the output {output}; give another output")
     if (output.parent / "index.json").is_file() and (output.parent / "documents.jsonl").is_file():
         raise ValueError(f"{output} is inside an index, which has only its own files; give another output")
     if output.is_file() and (output.suffix in _WEIGHTS or _may_be_part(output)):

@@ -3,7 +3,7 @@
 import csv
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.lines import check_file, open_bytes, text_lines
-from clearhead.io.atomic import error_path
 from clearhead.metrics.references import require_package
+
+_EPSILON = float(np.finfo(np.float32).eps)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,10 @@ class Similarity:
     pairs: int
 
 
+class UndefinedCorrelationError(ValueError):
+    """All scores or all predictions are equal."""
+
+
 def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
     """Read first texts, second texts and scores from a CSV file with these three columns and an optional header.
 
@@ -43,26 +48,18 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
     first: list[str] = []
     second: list[str] = []
     scores: list[float] = []
-    check_file(path)
-    try:
-        with open_bytes(path) as file:
-            reader = csv.reader(text_lines(file, str(path), advice="convert the file to UTF-8"), strict=True)
-            for number, row in enumerate(row for row in reader if row):
-                if len(row) != 3:
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: {len(row)} columns; expected text, text and score"
-                    )
-                score = _number(row[2])
-                if score is None and number == 0:
-                    log.warning("%s, line 1 is read as a header: %s", path, ", ".join(row))
-                    continue
-                if score is None or not math.isfinite(score):
-                    raise ValueError(f"{path}, line {reader.line_num}: the score is {row[2]!r:.60}; expected a number")
-                first.append(row[0])
-                second.append(row[1])
-                scores.append(score)
-    except csv.Error as error:
-        raise ValueError(f"{path} is not a CSV file: {error}") from None
+    for number, (line, row) in enumerate(_rows(path)):
+        if len(row) != 3:
+            raise ValueError(f"{path}, line {line}: {len(row)} columns; expected text, text and score")
+        score = _number(row[2])
+        if score is None and number == 0:
+            log.warning("%s, line 1 is read as a header: %s", path, ", ".join(row))
+            continue
+        if score is None or not math.isfinite(score):
+            raise ValueError(f"{path}, line {line}: the score is {row[2]!r:.60}; expected a number")
+        first.append(row[0])
+        second.append(row[1])
+        scores.append(score)
     if len(scores) < 2:
         raise ValueError(f"{path} has {len(scores)} pairs; a correlation requires at least two")
     return first, second, scores
@@ -70,11 +67,19 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
 
 def line_of_pair(path: Path, pair: int) -> int:
     """Return the line number, from 1, of the pair with an index in the result of `read_pairs`."""
-    with error_path(path), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        rows = [(reader.line_num, row) for row in reader if row]
+    rows = list(_rows(path))
     header = _number(rows[0][1][2]) is None
     return rows[pair + header][0]
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file that are not empty, with their line numbers."""
+    try:
+        with open_bytes(check_file(path)) as file:
+            reader = csv.reader(text_lines(file, str(path), advice="convert the file to UTF-8"), strict=True)
+            yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a CSV file: {error}") from None
 
 
 def evaluate_similarity(
@@ -94,7 +99,8 @@ def evaluate_similarity(
         scores: human scores, higher for more similar texts.
 
     Raises:
-        ValueError: scipy is not installed, or all scores or all cosines are equal, so that no correlation exists.
+        ValueError: scipy is not installed.
+        UndefinedCorrelationError: all scores or all cosines are equal, up to rounding.
     """
     vectors = encode([*first, *second]).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -111,14 +117,15 @@ def correlations(predicted: NDArray[Any], scores: Sequence[float], name: str = "
         name: name of the predictions in messages.
 
     Raises:
-        ValueError: scipy is not installed, or all scores or all predictions are equal, so that no correlation exists.
+        ValueError: scipy is not installed.
+        UndefinedCorrelationError: all scores are equal, or all predictions are, up to the rounding of float32.
     """
     require_package("scipy")
     from scipy import stats
 
-    for what, numbers in (("scores", np.asarray(scores)), (name, predicted)):
-        if np.ptp(numbers) == 0:
-            raise ValueError(f"all {what} are {numbers[0]:g}, so their correlation is undefined")
+    for what, numbers, rounding in (("scores", np.asarray(scores), 0.0), (name, predicted, 4 * _EPSILON)):
+        if np.ptp(numbers) <= rounding * np.abs(numbers).max():
+            raise UndefinedCorrelationError(f"all {what} are {numbers[0]:g}, so their correlation is undefined")
     return Similarity(
         spearman=float(stats.spearmanr(predicted, scores).statistic),
         pearson=float(stats.pearsonr(predicted, scores).statistic),

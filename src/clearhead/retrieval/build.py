@@ -16,7 +16,7 @@ import numpy as np
 from clearhead.corpus.encode import EncodingStats, ResumeError, changed_setting, locate_errors, run_settings
 from clearhead.data.corpus import Corpus, check_keep
 from clearhead.io.atomic import atomic_file, error_path, hidden_sibling, remove_leftovers
-from clearhead.io.folders import follow_link, replace_folder, restore_folder, sync_folder
+from clearhead.io.folders import check_no_link, follow_link, replace_folder, restore_folder, sync_folder
 from clearhead.io.json import read_json
 from clearhead.io.locks import LOCK_NAME, writer_lock
 from clearhead.io.outputs import check_not_input
@@ -143,6 +143,7 @@ def build_index(
         for tokenizing, prompt in ((encoder, "prompt"), (query_encoder, "query_prompt")):  # checks these options
             tokenizing.tokenize([""], max_length=made_by["max_length"], prompt=made_by[prompt])
         part = hidden_sibling(folder, "part")
+        check_no_link(part)
         if part.exists() and not (options.resume and (part / PENDING).exists()):
             if not options.overwrite and (part / PENDING).exists():
                 raise _interrupted(part, folder)

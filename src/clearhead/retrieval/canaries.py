@@ -89,12 +89,14 @@ def read_vectors(folder: Path, made_by: Mapping[str, Any], *, for_queries: bool 
     """
     try:
         data = read_json(folder / CANARIES_FILE)
-        texts, stored = tuple(data["texts"]), np.array(data["query_vectors" if for_queries else "vectors"], np.float32)
-        if texts != TEXTS or stored.shape != (len(TEXTS), made_by["truncate_dim"]):
+        with np.errstate(over="ignore"):
+            vectors = np.array(data["query_vectors" if for_queries else "vectors"], np.float32)
+        is_finite = bool(np.isfinite(vectors).all())
+        if tuple(data["texts"]) != TEXTS or not is_finite or vectors.shape != (len(TEXTS), made_by["truncate_dim"]):
             raise ValueError
     except (ValueError, KeyError, TypeError, OverflowError):
         raise IndexFolderError(f"{folder / CANARIES_FILE} is damaged. Copy or build the index again") from None
-    return stored
+    return vectors
 
 
 def check(folder: Path, encoder: TextEncoder, made_by: Mapping[str, Any], *, for_queries: bool = False) -> None:

@@ -230,10 +230,14 @@ def _describe_wrong_texts(texts: object) -> str:
     return ""
 
 
+class MaxLengthError(ValueError):
+    """The maximum length of a text leaves no room for its tokens."""
+
+
 def check_max_length(max_length: int, special_count: int) -> None:
-    """Raise a ValueError for a maximum length that only fits the special tokens."""
+    """Raise a MaxLengthError for a maximum length that only fits the special tokens."""
     if max_length <= special_count:
-        raise ValueError(
+        raise MaxLengthError(
             f"max_length must be greater than {special_count}, the number of special tokens; got {max_length}"
         )
 

@@ -287,7 +287,7 @@ def _fit(run: _Run, saved: SavedRun | None) -> None:
         return
     if run.processes.rank == 0:
         _write_recipe(recipe, run.folder)
-        callback.metrics_logger = MetricsLogger(run.folder, run.task.metrics, callback.step)
+        callback.metrics_logger = MetricsLogger(run.folder, run.task.metrics, callback.step, callback.rows)
     checkpoint = None if saved is None else str(run.checkpoints.state_path)
     with stop_on_signals(callback):
         trainer.fit(run.module, run.loader, ckpt_path=checkpoint, weights_only=True)

@@ -174,3 +174,18 @@ def test_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
     cut = written[: written.rindex(b"6.0") + 1]  # of 6.0 the 6: a number, but not the one that was written
     (tmp_path / "parts" / "metrics.csv").write_bytes(cut)
     assert len(read_metrics(tmp_path / "parts" / "metrics.csv")) == 11
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"step,loss\r\n1,9.0\r\n", b"\xff", b"step\r\nx\r\n"])
+def test_rows_of_a_resumed_run_do_not_depend_on_the_file(tmp_path, damage):
+    metrics_logger = MetricsLogger(tmp_path, [], 0)
+    values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1.0, "tokens_per_second": 3.0}
+    for step in (1, 2, 3):
+        metrics_logger.log(step, values)
+        metrics_logger.log(step, {"validation_loss": 1 / step})
+    path, rows, complete = tmp_path / "metrics.csv", metrics_logger.rows_without_speed(), metrics_logger.rows
+    if damage is not None:
+        path.write_bytes(damage)
+    resumed = MetricsLogger(tmp_path, [], 2, rows)
+    assert resumed.rows_without_speed() == rows[:4]
+    assert damage is not None or resumed.rows == complete[:4]  # with the speed

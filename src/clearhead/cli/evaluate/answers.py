@@ -64,7 +64,10 @@ def answers(
     if output is not None:
         with atomic_file(output) as file:
             file.write((json.dumps(predicted, ensure_ascii=False) + "\n").encode("utf-8"))
-    scores = answer_scores(data, predicted)
+    try:
+        scores = answer_scores(data, predicted)
+    except ValueError as error:  # only other predictions than the model's
+        raise ValueError(f"{predictions}: {error}") from None
     if as_json:
         typer.echo(json.dumps(asdict(scores), allow_nan=False))
         return
@@ -83,11 +86,16 @@ def _answer_questions(
     *,
     show_progress: bool,
 ) -> dict[str, str]:
-    from clearhead.finite import error_context
+    from clearhead.finite import NonFiniteError, error_context
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
     pairs = [(question.question, question.context) for question in data.questions]
-    with error_context(location=lambda index: f"{source}, question {data.questions[index].id}"):
-        answers = answerer.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
+    try:
+        with error_context(location=lambda index: f"{source}, question {data.questions[index].id}"):
+            answers = answerer.answers(pairs, allow_no_answer=data.rules == "2.0", show_progress=show_progress)
+    except NonFiniteError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
     return {question.id: answer.text for question, answer in zip(data.questions, answers, strict=True)}

@@ -30,7 +30,7 @@ def similarity(
     quiet: options.Quiet = False,
 ) -> None:
     """Compute the Spearman and Pearson correlation of cosines with scores (semantic textual similarity)."""
-    from clearhead.metrics.similarity import evaluate_similarity, line_of_pair, read_pairs
+    from clearhead.metrics.similarity import UndefinedCorrelationError, evaluate_similarity, line_of_pair, read_pairs
 
     first, second, scores = read_pairs(source)
     from clearhead.finite import error_context
@@ -42,7 +42,10 @@ def similarity(
         with error_context(location=lambda index: f"{source}, line {line_of_pair(source, index % len(first))}"):
             return encoder.encode(texts, show_progress=not quiet and sys.stderr.isatty())
 
-    result = evaluate_similarity(encode, first, second, scores)
+    try:
+        result = evaluate_similarity(encode, first, second, scores)
+    except UndefinedCorrelationError as error:
+        raise ValueError(f"{source}: {error}") from None
     if as_json:
         typer.echo(json.dumps(asdict(result), allow_nan=False))
     else:

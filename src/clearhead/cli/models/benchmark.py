@@ -53,6 +53,8 @@ def encode(
     num_threads = _num_threads(threads)
     encoder = TextEncoder.from_pretrained(model, precision="float32", device="cpu")
     items = list(dict.fromkeys(islice(Corpus(texts), number))) if texts else work.synthetic(encoder, number, length)
+    if not items:
+        raise ValueError(f"{', '.join(texts or ())}: no text to encode")
     tokens = work.token_counts(encoder, items)
     result = run_benchmark(
         work.candidates(model, num_threads),
@@ -124,6 +126,8 @@ def train(
     sources, targets = (list(Corpus([str(path)])) for path in (source, target))
     if len(sources) != len(targets):
         raise ValueError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; both need the same number")
+    if not sources:
+        raise ValueError(f"{source} and {target} have no sentences")
     batches = work.batches(sources, targets, batch_tokens)[:updates]
     result = run_benchmark(
         work.candidates(num_threads), batches, work.count_tokens, rounds=rounds, check=batches, on_round=_print_line

@@ -41,13 +41,12 @@ def export(
     """
     if int8 and to not in (FormatOption.onnx, FormatOption.ctranslate2, FormatOption.web):
         raise ValueError(f"--int8 is for onnx, ctranslate2 and web; {to.value} exports float32")
-    from clearhead.data.corpus import Corpus
     from clearhead.export import libraries
     from clearhead.export.onnx import export as to_onnx
-    from clearhead.export.sample_texts import TEXTS
+    from clearhead.export.sample_texts import texts_or_samples
     from clearhead.export.web.export import export_web
 
-    samples = TEXTS if texts is None else tuple(Corpus([str(texts)]))
+    samples = texts_or_samples(texts)
     match to:
         case FormatOption.onnx:
             report = to_onnx(model, folder, int8=int8, texts=samples)

@@ -20,12 +20,11 @@ def quantize(
     ] = None,
 ) -> None:
     """Write a copy of a model with 8-bit weights, which loads faster and which auto uses if it is accurate."""
-    from clearhead.data.corpus import Corpus
     from clearhead.export.int8 import quantize as write
-    from clearhead.export.sample_texts import TEXTS
+    from clearhead.export.sample_texts import texts_or_samples
     from clearhead.runtime.int8.files import FILE, MIN_COSINE, MIN_MEAN_COSINE, is_accurate
 
-    report = write(model, folder, texts=TEXTS if texts is None else tuple(Corpus([str(texts)])))
+    report = write(model, folder, texts=texts_or_samples(texts))
     for name, value in report.loss.items():
         typer.echo(f"{name} with float32: {value:.5f}", err=True)
     if not is_accurate(folder / FILE):

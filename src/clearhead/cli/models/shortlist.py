@@ -32,6 +32,8 @@ def shortlist(
     records = Records({"source": source, "target": target}, fields=["source", "target"])
     texts = ((record.values["source"], record.values["target"]) for record in records)
     sources, targets = tokenize_pairs(texts, model.tokenizer, model.max_length)
+    if not sources:
+        raise ValueError(f"{source} and {target} have no pair of sentences to learn from")
     learned = learn_shortlist(sources, targets, model.model.config)
     write_shortlist(folder / FILE, learned, model.tokenizer, model.model.config)
     more = "" if next(texts, None) is None else ", the first ones; more would not fit the memory"

@@ -79,6 +79,8 @@ def train(
         raise ValueError("the texts are read twice; give files instead of standard input")
     output = _lock_folder(context, output)
     corpus = Corpus(sources, column=column, errors=errors.value)
+    if not any(text.strip() for text in corpus):
+        raise ValueError(f"{', '.join(sources)}: no text to learn from; all lines are blank")
     from clearhead.tokenizers.bpe import tokens_per_word, train_bpe
 
     settings = {"min_frequency": min_frequency, "max_length": max_length}

@@ -16,10 +16,14 @@ def prompted_tokens(tokenizer: Tokenizer, texts: Sequence[str], prompt: str, lim
         limit: maximum number of tokens of a text, including the prompt and special tokens.
 
     Raises:
-        ValueError: the prompt leaves no room for a text.
+        ValueError: the prompt leaves no room for a text, or is not valid Unicode.
     """
     if not prompt:
         return tokenizer.encode(texts, limit)
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the prompt is not valid Unicode at character {error.start}") from None
     prompt_length = len(tokenizer.encode([prompt])[0].ids)
     if prompt_length >= limit:  # all texts would get the same vector
         raise ValueError(

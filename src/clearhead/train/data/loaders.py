@@ -12,12 +12,14 @@ import torch
 from torch import nn
 
 from clearhead.finite import NonFiniteError
+from clearhead.tokenizers.base import MaxLengthError
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import NoExamplesError, TokenizedDataset, build_dataset
 from clearhead.train.data.files import open_records
 from clearhead.train.data.sampler import TokenBatchSampler, sequential_batches
 from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.memory import check_batch, check_update
+from clearhead.train.recipe.errors import RecipeError
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
 from clearhead.train.regularizers.augmentation import reverse_pairs
@@ -57,6 +59,8 @@ def _build(recipe: Recipe, task: Task[Any], folder: Path, files: Files) -> Token
     except NoExamplesError as error:
         names = files.values() if isinstance(files, Mapping) else [files]
         raise ValueError(f"{', '.join(map(str, names))}: {error}") from None
+    except MaxLengthError as error:
+        raise RecipeError(f"data.{error}") from None
     reasons = [f"{count:,}: {reason}" for reason, count in dataset.skipped.items()]
     if task.num_too_long > too_long:
         reasons.append(f"{task.num_too_long - too_long:,}: {task.untruncated_field} too long")

@@ -13,7 +13,7 @@ from clearhead.finite import NonFiniteError
 from clearhead.train.data.dataloader import MicroBatch
 from clearhead.train.loop.checkpointing import FORMAT, CheckpointManager, is_finite
 from clearhead.train.loop.lightning_module import DivergedError, TrainingModule
-from clearhead.train.loop.metrics_logger import MetricsLogger, format_scores
+from clearhead.train.loop.metrics_logger import MetricsLogger, Row, format_scores
 from clearhead.train.loop.speed import SpeedMeter, format_duration
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.regularizers.early_stopping import ImprovementTracker, is_better
@@ -58,6 +58,7 @@ class TrainingCallback(lightning.Callback):
         self._recipe, self._checkpoints, self.validate, self._identity = recipe, checkpoints, validate, identity
         self._samples, self._on_step = samples, on_step
         self.metrics_logger: MetricsLogger | None = None
+        self.rows: list[Row] | None = []
         self.stop_requested = False
         self.install_signal_handlers: Callable[[], None] = lambda: None
         self.stopped_early = False
@@ -81,6 +82,7 @@ class TrainingCallback(lightning.Callback):
             "kept": self._checkpoints.last,
             "best_step": self._checkpoints.best,
             "hashes": self._checkpoints.kept_hashes(),
+            "rows": [] if self.metrics_logger is None else self.metrics_logger.rows_without_speed(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -89,7 +91,9 @@ class TrainingCallback(lightning.Callback):
         self.scores, self.validated_step = state_dict["scores"], state_dict["scored"]
         self.stopped_early = state_dict["stopped_early"]
         self._checkpoints.last, self._checkpoints.best = state_dict["kept"], state_dict["best_step"]
-        self._checkpoints.hashes = state_dict.get("hashes", {})  # a state of an earlier version has none
+        # a state of an earlier version has no hashes and rows
+        self._checkpoints.hashes = state_dict.get("hashes", {})
+        self.rows = state_dict.get("rows")
 
     def on_save_checkpoint(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]

@@ -1,5 +1,6 @@
 """Write the metrics of a run: metrics.csv, TensorBoard events and a plot."""
 
+import contextlib
 import csv
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,8 @@ from clearhead.io.atomic import atomic_file, error_path
 
 COLUMNS = ("step", "epoch", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_loss")
 """Columns of metrics.csv before the task's metrics. Rows of a validation have no training loss."""
+
+_SPEED = "tokens_per_second"
 
 Row = dict[str, float | int]
 
@@ -35,18 +38,24 @@ class MetricsLogger:
     Args:
         folder: folder of the run.
         metrics: names of the validation metrics other than the loss.
-        step: last step before the run resumes; later rows are removed.
+        step: last step before the run resumes.
+        rows: the rows until then, from `rows_without_speed`; None for those in metrics.csv.
     """
 
-    def __init__(self, folder: Path, metrics: Sequence[str], step: int) -> None:
+    def __init__(self, folder: Path, metrics: Sequence[str], step: int, rows: Sequence[Row] | None = None) -> None:
         # slow to import, and only needed here
         from clearhead.train.loop.tensorboard_events import TensorBoardEvents
 
         self.columns = [*COLUMNS, *metrics]
         self._folder = folder
-        self.rows = [row for row in read_metrics(folder / "metrics.csv") if row["step"] <= step]
+        former = read_metrics(folder / "metrics.csv") if rows is None else _add_speed(rows, folder / "metrics.csv")
+        self.rows = [row for row in former if row["step"] <= step]
         self._events = TensorBoardEvents(folder / "events", step + 1)
         self.flush()
+
+    def rows_without_speed(self) -> list[Row]:
+        """Return the rows without the speed, which differs between two runs."""
+        return [{name: value for name, value in row.items() if name != _SPEED} for row in self.rows]
 
     def log(self, step: int, values: Mapping[str, float | int]) -> None:
         """Append the values of a step."""
@@ -94,6 +103,14 @@ def read_metrics(path: Path) -> list[Row]:
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is damaged: {error}; remove it") from None
     return rows
+
+
+def _add_speed(rows: Sequence[Row], path: Path) -> list[Row]:
+    """Return rows with the speeds that metrics.csv has for them."""
+    speeds: dict[float, float] = {}
+    with contextlib.suppress(ValueError):  # the file is damaged
+        speeds = {row["step"]: row[_SPEED] for row in read_metrics(path) if _SPEED in row}
+    return [{**row, _SPEED: speeds[row["step"]]} if "loss" in row and row["step"] in speeds else row for row in rows]
 
 
 def _parse(name: str, value: str) -> float | int:

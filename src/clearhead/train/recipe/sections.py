@@ -232,6 +232,13 @@ class TrainingSection(Section):
     final_weights: Literal["best", "last", "average"] | None = None
     log_every: Count = 50
 
+    @field_validator("device")
+    @classmethod
+    def _check_no_index(cls, device: str) -> str:
+        if ":" in device:
+            raise ValueError("expected auto, cpu, cuda or mps, without an index; CUDA_VISIBLE_DEVICES selects a GPU")
+        return device
+
     @model_validator(mode="after")
     def _check_one_duration(self) -> "TrainingSection":
         if self.steps is None and self.epochs is None:
