@@ -1,9 +1,10 @@
-"""Damaged and hostile indexes of `clearhead index`."""
+"""Damaged and hostile indexes of `clearhead index`, and damaged files of an interrupted `clearhead encode`."""
 
 import contextlib
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -16,10 +17,12 @@ from fuzz.outcomes import Case, Target
 DTYPES = ("int8", "float32", "bfloat16")
 INTERRUPTED = "interrupted"
 """Index with an append that was interrupted after some documents."""
+ENCODINGS = ("v.npy", "v.jsonl", "v.parquet")
+"""Outputs of interrupted encodings, each in a folder with its name."""
 
 
 def prepare(folder: Path) -> None:
-    """Write a model, and an index of each dtype with a graph of neighbors."""
+    """Write a model, an index of each dtype with a graph of neighbors, and interrupted encodings."""
     from support.data.corpora import sentences
     from support.models.tiny import make_bert
 
@@ -37,6 +40,11 @@ def prepare(folder: Path) -> None:
     with contextlib.suppress(InterruptedError):
         _append(folder / INTERRUPTED, encoder, new, stop_after=16)
     assert (folder / INTERRUPTED / PENDING).is_file()
+    for name in ENCODINGS:
+        (folder / name).mkdir()
+        with contextlib.suppress(InterruptedError):
+            _encode(encoder, new, folder / name / name, stop_after=16)
+        _encode(encoder, new, folder / f"whole-{name}")
 
 
 def _append(folder: Path, encoder: object, texts: Path, *, stop_after: int | None = None) -> object:
@@ -44,26 +52,63 @@ def _append(folder: Path, encoder: object, texts: Path, *, stop_after: int | Non
     from clearhead.data.corpus import Corpus
     from clearhead.retrieval.build import BuildOptions, append_to_index
 
+    options = BuildOptions(resume=True, window_texts=8)
+    return append_to_index(encoder, Corpus([texts]), folder, options, _stop(stop_after))
+
+
+def _encode(encoder: object, texts: Path, output: Path, *, stop_after: int | None = None) -> object:
+    """Encode texts, or continue to; stop after a number of them."""
+    from clearhead.corpus.encode import encode_corpus
+    from clearhead.data.corpus import Corpus
+
+    return encode_corpus(encoder, Corpus([texts]), output, resume=True, window_texts=8, on_step=_stop(stop_after))
+
+
+def _stop(number: int | None) -> Callable[[int, int, int], None]:
+    """Return a function that is called after each batch, and that stops after a number of texts."""
+    done = 0
+
     def stop(_bytes: int, _tokens: int, num_texts: int) -> None:
         nonlocal done
         done += num_texts
-        if stop_after is not None and done > stop_after:
+        if number is not None and done > number:
             raise InterruptedError
 
-    done = 0
-    options = BuildOptions(resume=True, window_texts=8)
-    return append_to_index(encoder, Corpus([texts]), folder, options, stop)
+    return stop
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
     """Return a case: a changed copy of an index, and what is done with it."""
-    name = random.choice([*DTYPES, INTERRUPTED])
+    name = random.choice([*DTYPES, INTERRUPTED, random.choice(ENCODINGS)])
+    if name in ENCODINGS:
+        return _make_encoding(originals, random, workspace, name)
     folder = workspace / "index"
     shutil.copytree(originals / name, folder)
     changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 2]))]
     kinds = ["search", "search", "hybrid", "approximate", "append", "export"]
     kind = "resume" if name == INTERRUPTED else random.choice(kinds)
     return Case(f"{name}, {kind}: {'; '.join(changes)}", lambda: _use(folder, originals, kind), [str(folder)])
+
+
+def _make_encoding(originals: Path, random: Random, workspace: Path, name: str) -> Case:
+    """Return a case: an interrupted encoding with changed files, which is resumed as it was, or refused."""
+    from clearhead import TextEncoder
+
+    folder = workspace / "encoding"
+    shutil.copytree(originals / name, folder)
+    path = random.choice(sorted(path for path in folder.iterdir() if path.name.endswith((".part", ".resume.json"))))
+    data, what = mutations.change_bytes(path.read_bytes(), random)
+    if path.suffix == ".json" and random.random() < 0.7:
+        changed, what = mutations.change_value(json.loads(path.read_bytes()), random)
+        data = mutations.json_text(changed, random)
+    path.write_bytes(data)
+
+    def run() -> None:
+        encoder = TextEncoder.from_pretrained(originals / "bert", precision="float32", device="cpu")
+        _encode(encoder, originals / "new.txt", folder / name)
+        assert (folder / name).read_bytes() == (originals / f"whole-{name}").read_bytes()
+
+    return Case(f"{name}: {path.name}: {what}", run, [str(folder)])
 
 
 def _use(folder: Path, originals: Path, kind: str) -> object:

@@ -17,7 +17,7 @@ class FirstStepError(BaseException):
 
 
 def prepare(folder: Path) -> None:
-    """Write the data, a recipe for each task, and two that learn from a teacher."""
+    """Write the data, a recipe for each task, one with a tokenizer to train, and two that learn from a teacher."""
     import yaml
     from support.data.training_data import FILES, SIZES, write_data
 
@@ -43,6 +43,8 @@ def prepare(folder: Path) -> None:
         if task == "sentence-embeddings":
             recipe["objective"] = {"loss": "regression"}
         (folder / f"{task}.yaml").write_text(yaml.safe_dump(recipe))
+    whole = yaml.safe_load((folder / "text-to-text.yaml").read_text())
+    (folder / "tokenizer.yaml").write_text(yaml.safe_dump(whole | {"tokenizer": {"vocab_size": 340}}))
     _prepare_distillation(folder)
 
 
