@@ -97,10 +97,15 @@ def _make_encoding(originals: Path, random: Random, workspace: Path, name: str) 
     folder = workspace / "encoding"
     shutil.copytree(originals / name, folder)
     path = random.choice(sorted(path for path in folder.iterdir() if path.name.endswith((".part", ".resume.json"))))
-    data, what = mutations.change_bytes(path.read_bytes(), random)
-    if path.suffix == ".json" and random.random() < 0.7:
-        changed, what = mutations.change_value(json.loads(path.read_bytes()), random)
+    intact = path.read_bytes()
+    data, what = mutations.change_bytes(intact, random)
+    if path.suffix == ".json" and random.random() < 0.4:
+        changed, what = mutations.change_value(json.loads(intact), random)
         data = mutations.json_text(changed, random)
+    elif path.suffix == ".json" and random.random() < 0.5:
+        position = random.choice([index for index, byte in enumerate(intact) if chr(byte).isdigit()])
+        data, what = bytearray(intact), f"the digit at byte {position}"
+        data[position] = ord(str((int(chr(data[position])) + random.randrange(1, 10)) % 10))
     path.write_bytes(data)
 
     def run() -> None:
