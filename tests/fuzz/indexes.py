@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ def _make_encoding(originals: Path, random: Random, workspace: Path, name: str) 
         changed, what = mutations.change_value(json.loads(intact), random)
         data = mutations.json_text(changed, random)
     elif path.suffix == ".json" and random.random() < 0.5:
-        position = random.choice([index for index, byte in enumerate(intact) if chr(byte).isdigit()])
+        position = random.choice([match.start(1) for match in re.finditer(rb": \d*(\d)", intact)])
         data, what = bytearray(intact), f"the digit at byte {position}"
         data[position] = ord(str((int(chr(data[position])) + random.randrange(1, 10)) % 10))
     path.write_bytes(data)
