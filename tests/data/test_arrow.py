@@ -242,3 +242,13 @@ def test_nanoseconds_are_not_cut(tmp_path, kind, text):
     assert kept(tmp_path / "a.parquet", pyarrow.list_(kind), [[1001]])[0] == [text]
     struct = pyarrow.struct([("inner", kind)])
     assert kept(tmp_path / "a.parquet", struct, [{"inner": 1001}])[0] == {"inner": text}
+
+
+def test_damaged_name_of_a_column_names_the_file(tmp_path):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "other": ["b"]}), path, store_schema=False)
+    content = path.read_bytes()
+    at = content.rindex(b"other")  # in the metadata of the column's data; the schema is before them
+    path.write_bytes(content[:at] + b"\x9e" + content[at + 1 :])
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged after row 0: 'utf-8' codec can't decode"):
+        list(Corpus([path]))

@@ -159,7 +159,7 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
                 rows += batch.num_rows
     except pyarrow.ArrowMemoryError as error:
         raise ValueError(f"{source}: the memory does not hold the rows after row {rows}: {_one_line(error)}") from None
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{source} is damaged after row {rows}: {_one_line(error)}") from None
 
 
