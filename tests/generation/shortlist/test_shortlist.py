@@ -277,8 +277,6 @@ def test_wrong_arguments(folder, tmp_path):
     assert "short.txt" in refused("shortlist", str(folder), source, str(short))
     blank = tmp_path / "blank.txt"
     blank.write_text("\n" * len(SOURCES))
-    assert "a shortlist is learned from pairs of sentences; got none" in refused(
-        "shortlist", str(folder), source, str(blank)
-    )
+    assert "have no pair of sentences to learn from" in refused("shortlist", str(folder), source, str(blank))
     error = refused("translate", "hello", "-m", str(tmp_path / "none"), "--shortlist")
     assert "none" in error
