@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from support.data.indexes import DOCUMENTS
 
 from clearhead import Index, TextEncoder
@@ -56,8 +57,12 @@ def open_with_kernels(index, model, instructions, precision):
     subprocess.run([sys.executable, "-c", code, str(index), str(model), precision], env=environment, check=True)
 
 
+KERNELS = ["none", "avx2", *(["avx512"] if torch.backends.cpu.get_cpu_capability() == "AVX512" else [])]
+"""Instructions that this processor has."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512"])
+@pytest.mark.parametrize("instructions", KERNELS)
 def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, instructions):
     open_with_kernels(made, tiny_bert, instructions, "float32")
 
@@ -66,7 +71,7 @@ def test_kernels_of_other_processors_are_no_false_alarm(made, tiny_bert, instruc
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_kernels_of_other_processors_are_no_false_alarm_of_a_trained_model(minilm, minilm_folder, tmp_path, precision):
     made = Index.build(minilm, DOCUMENTS[:10], tmp_path / "index").folder
-    for instructions in ("none", "avx2", "avx512"):
+    for instructions in KERNELS:
         open_with_kernels(made, minilm_folder, instructions, precision)
 
 
