@@ -184,10 +184,9 @@ def _kept_array(values: list[Any]) -> Any:
 
     # pyarrow would convert the number 5 to a date if the first value is one
     kinds = {(type(value), getattr(value, "tzinfo", None)) for value in values if value is not None}
-    if len(kinds) <= 1 or kinds <= _NUMBERS:
+    if (len(kinds) <= 1 or kinds <= _NUMBERS) and not kinds & _NESTED:
         with contextlib.suppress(pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
-            if not kinds & _NESTED:
-                return pyarrow.array(values)
+            return pyarrow.array(values)
     return pyarrow.array([None if value is None else _as_text(value) for value in values], pyarrow.string())
 
 
@@ -201,7 +200,7 @@ def _as_text(value: Any) -> str:
 
 
 def _common_type(part: IO[bytes], rows: int, name: str) -> Any:
-    """Return the type that holds the values of a column in all windows: text if there is no better one."""
+    """Return the type that holds the values of a column in all windows: text if the windows have different types."""
     import pyarrow
 
     found = {batch.schema.field(name).type for batch in _batches(part, rows)} - {pyarrow.null()}
@@ -210,8 +209,7 @@ def _common_type(part: IO[bytes], rows: int, name: str) -> Any:
     if found == {pyarrow.int64(), pyarrow.float64()}:  # which cannot hold every integer
         holds_all = all(_can_cast(batch.column(name), pyarrow.float64()) for batch in _batches(part, rows))
         return pyarrow.float64() if holds_all else pyarrow.string()
-    decimals = bool(found) and all(pyarrow.types.is_decimal(kind) for kind in found)
-    if decimals:
+    if found and all(pyarrow.types.is_decimal(kind) for kind in found):
         fields = [pyarrow.schema([pyarrow.field(name, kind)]) for kind in found]
         return pyarrow.unify_schemas(fields, promote_options="permissive").field(name).type
     return pyarrow.string()

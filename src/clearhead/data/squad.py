@@ -126,7 +126,7 @@ def read_questions(path: Path) -> AnswerData:
 
     Raises:
         ValueError: the file does not exist, is not JSON or has another format (the message names the path in it); an id
-            is repeated, or there are no questions.
+            is repeated, or the file has no questions.
     """
     data = read_squad_json(path)
     questions = [
