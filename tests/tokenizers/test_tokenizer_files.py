@@ -1,15 +1,24 @@
 """Tokenizer files of encoder–decoders: which class they select, and errors that name the file."""
 
+import base64
+import contextlib
 import importlib.util
+import io
 import json
+import random
 import shutil
 
 import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 from support.models import spm
 from support.models.spm import TYPES, pair
 
 from clearhead.checkpoints import load_tokenizer
 from clearhead.tokenizers import languages
+from clearhead.tokenizers.bpe import train_bpe
 from clearhead.tokenizers.sentencepiece import SentencePieceTokenizer
 from clearhead.tokenizers.tokenizer import Tokenizer
 
@@ -185,15 +194,18 @@ def test_usual_replacements_are_accepted(bert_folder):
     assert Tokenizer.from_folder(changed(bert_folder, normalizer=normalizer)).encode(["hello"])
 
 
-@pytest.mark.parametrize("name", ["single", "pair"])
-def test_templates_that_repeat_a_text_are_refused(bert_folder, name):
-    pieces = {"single": "A", "pair": "AB"} | {name: "ABA"}
+@pytest.mark.parametrize(("name", "texts"), [("single", "ABA"), ("single", "B"), ("pair", "ABA"), ("pair", "A")])
+def test_templates_that_repeat_or_omit_a_text_are_refused(bert_folder, capfd, name, texts):
+    pieces = {"single": "A", "pair": "AB"} | {name: texts}
     template = {key: [{"Sequence": {"id": one, "type_id": 0}} for one in value] for key, value in pieces.items()}
     folder = changed(bert_folder, post_processor={"type": "TemplateProcessing", "special_tokens": {}, **template})
+    listed = ", ".join(texts)
     with pytest.raises(
-        ValueError, match=rf"tokenizer\.json: the template '{name}' of the post_processor repeats a text"
+        ValueError,
+        match=rf"tokenizer\.json: the template '{name}' of the post_processor has the texts {listed}; expected A",
     ):
         Tokenizer.from_folder(folder)
+    assert capfd.readouterr().err == ""  # no panic of the library
 
 
 def test_regular_expression_that_gives_up_on_a_text_is_an_error(bert_folder):
@@ -202,3 +214,66 @@ def test_regular_expression_that_gives_up_on_a_text_is_an_error(bert_folder):
     for tokenize in (lambda text: tokenizer.encode([text]), tokenizer.target_ids):
         with pytest.raises(ValueError, match=r"tokenizer\.json cannot take one of the texts: .*retry-limit"):
             tokenize("a" * 28 + "!")
+
+
+def precompiled(charsmap):
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
+
+
+@pytest.fixture(scope="session")
+def charsmaps():
+    """The tables of all rules of sentencepiece."""
+    found = []
+    for rule in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["the old bridge was closed"] * 20),
+            model_writer=model,
+            vocab_size=30,
+            normalization_rule_name=rule,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        parsed = sentencepiece_model_pb2.ModelProto()
+        parsed.ParseFromString(model.getvalue())
+        found.append(parsed.normalizer_spec.precompiled_charsmap)
+    return found
+
+
+def test_charsmaps_of_sentencepiece_are_accepted(bert_folder, charsmaps):
+    for charsmap in charsmaps:
+        tokenizer = Tokenizer.from_folder(changed(bert_folder, normalizer=precompiled(charsmap)))
+        assert tokenizer.backend.normalizer.normalize_str("\uff21\ufb01") in ("Afi", "afi")
+
+
+def test_damaged_charsmaps_are_refused(bert_folder, charsmaps, capfd):
+    """The library crashes at some of them, and prints a traceback of its own."""
+    good = charsmaps[0]
+    size = int.from_bytes(good[:4], "little")
+    damaged = [b"", b"abc", bytes(4), bytes(512), good[:1000], good[: size + 4], good[: size + 500]]
+    damaged += [number.to_bytes(4, "little") + good[4:] for number in (size - 2, 400, 2**31)]
+    damaged += [good[: size + 4] + b"\xff\xfe\0", random.Random(0).randbytes(5000)]
+    for charsmap in damaged:
+        with pytest.raises(ValueError, match=r"tokenizer\.json: the precompiled_charsmap of the normalizer is damaged"):
+            Tokenizer.from_folder(changed(bert_folder, normalizer=precompiled(charsmap)))
+    assert capfd.readouterr().err == ""
+
+
+@given(position=st.floats(0, 1, exclude_max=True), value=st.integers(1, 255))
+def test_a_changed_byte_of_a_charsmap_is_refused_or_harmless(bert_folder, charsmaps, position, value):
+    charsmap = bytearray(charsmaps[0])
+    charsmap[int(position * len(charsmap))] ^= value
+    with contextlib.suppress(ValueError):
+        backend = Tokenizer.from_folder(changed(bert_folder, normalizer=precompiled(bytes(charsmap)))).backend
+        everything = "".join(map(chr, range(0x20, 0xD800)))
+        backend.normalizer.normalize_str(everything)  # a panic is not a ValueError
+
+
+def test_dropout_of_a_tokenizer_is_off(tmp_path):
+    train_bpe(["the old bridge was closed", "a new bridge opens"] * 9, vocab_size=300).save(tmp_path, None)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    intact = Tokenizer.from_folder(tmp_path).encode(["the old bridge"])[0].ids
+    content["model"]["dropout"] = 0.9
+    spm.write_json(tmp_path / "tokenizer.json", content)
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert all(tokenizer.encode(["the old bridge"])[0].ids == intact for _ in range(9))

@@ -1,11 +1,14 @@
 """Backends of the `tokenizers` library, built from plain vocabulary files or for training."""
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex
 from tokenizers import Tokenizer as Backend
@@ -62,10 +65,12 @@ def load_json(path: Path) -> Backend:
 
     Raises:
         ValueError: it is not a tokenizer, merges tokens without the prefix of all but the first token of a word, adds
-            a special token that it does not define, has a template that repeats a text, or makes texts many times
-            longer.
+            a special token that it does not define, has a template that repeats or omits a text, or makes texts many
+            times longer.
     """
-    _check_prefix(path)
+    content = read_file(path)
+    _check_prefix(content, path)
+    _check_charsmaps(content, path)
     try:
         backend = Backend.from_file(str(path))
     except BaseException as error:  # the library raises no specific type, and a panic is not an Exception
@@ -75,14 +80,19 @@ def load_json(path: Path) -> Backend:
     processor = _state(backend.post_processor)
     for token in _undefined_tokens(processor):
         raise ValueError(f"{path}: the post_processor adds the token {token!r:.80}, but does not define its id")
-    for template in _repeating_templates(processor):
-        raise ValueError(f"{path}: the template {template!r} of the post_processor repeats a text")
+    for template, texts in _wrong_templates(processor):
+        raise ValueError(
+            f"{path}: the template {template!r} of the post_processor has the texts {', '.join(texts) or 'none'}; "
+            f"expected {_TEXTS[template]}, each once"
+        )
     for part, name in ((backend.normalizer, "normalizer"), (backend.decoder, "decoder")):
         growth = _growth(_state(part))
         if growth > _MAX_GROWTH:
             raise ValueError(
                 f"{path}: the {name} can make a text {growth:.3g} times longer; at most {_MAX_GROWTH} is allowed"
             )
+    if getattr(backend.model, "dropout", None):
+        backend.model.dropout = None  # a regularizer of training, which makes each result random
     return backend
 
 
@@ -114,9 +124,8 @@ def shortened(error: BaseException) -> str:
     return " ".join(str(error).split())[:_MAX_SHOWN]
 
 
-def _check_prefix(path: Path) -> None:
+def _check_prefix(content: bytes, path: Path) -> None:
     """Check that the second token of each merge has the prefix. Otherwise the library ends in a panic."""
-    content = read_file(path)
     if b'"merges"' not in content or not _PREFIX.search(content):  # a vocabulary may be large
         return
     try:
@@ -131,6 +140,45 @@ def _check_prefix(path: Path) -> None:
 
 
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
+_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
+
+
+def _check_charsmaps(content: bytes, path: Path) -> None:
+    """Check the tables of characters of all normalizers of type Precompiled. The library crashes on a damaged one."""
+    for match in _CHARSMAP.finditer(content):
+        try:
+            data = base64.b64decode(match[1].replace(b"\\/", b"/"), validate=True)
+        except binascii.Error:
+            data = b""
+        if not _is_charsmap(data):
+            raise ValueError(f"{path}: the precompiled_charsmap of the normalizer is damaged")
+
+
+def _is_charsmap(data: bytes) -> bool:
+    """Return whether every search in a table stays inside it.
+
+    Format: the size of a trie in bytes, the trie, and the replacements in UTF-8, each with a null byte at its end. The
+    trie is a double array of darts-clone: the child of node i for a byte c is node i ^ offset(i) ^ c, and c = 0 is the
+    leaf with the position of a replacement.
+    """
+    size = int.from_bytes(data[:4], "little")
+    trie, replacements = data[4 : 4 + size], data[4 + size :]
+    if size < 1024 or size % 4 or len(trie) < size:  # a node has 256 possible children
+        return False
+    try:
+        replacements.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    unit = np.frombuffer(trie, "<u4").astype(np.int64)
+    inner, has_leaf = unit >> 31 == 0, unit >> 8 & 1 == 1
+    first_child = np.arange(len(unit)) ^ (unit >> 10) << ((unit & 512) >> 6)
+    if ((first_child | 255)[inner] >= len(unit)).any():
+        return False
+    position = unit[first_child[inner & has_leaf]] & 0x7FFFFFFF
+    if (position >= len(replacements)).any():
+        return False
+    starts = np.frombuffer(replacements, np.uint8)[position]
+    return bool((starts & 0xC0 != 0x80).all())  # not inside a character
 
 
 def _state(part: Any) -> dict[str, Any]:
@@ -148,14 +196,19 @@ def _undefined_tokens(processor: dict[str, Any]) -> Iterator[str]:
             yield token
 
 
-def _repeating_templates(processor: dict[str, Any]) -> Iterator[str]:
-    """Yield the templates that repeat a text."""
+_TEXTS = {"single": "A", "pair": "A and B"}
+"""The texts of each template."""
+
+
+def _wrong_templates(processor: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the templates that repeat or omit a text, and their texts."""
     for inner in processor.get("processors") or ():
-        yield from _repeating_templates(inner)
-    for name in ("single", "pair"):
-        texts = [piece["Sequence"]["id"] for piece in processor.get(name) or () if "Sequence" in piece]
-        if len(texts) > len({*texts}):
-            yield name
+        yield from _wrong_templates(inner)
+    for name, expected in _TEXTS.items():
+        if name in processor:
+            texts = [piece["Sequence"]["id"] for piece in processor[name] if "Sequence" in piece]
+            if sorted(texts) != expected.split(" and "):
+                yield name, texts
 
 
 def _growth(part: dict[str, Any]) -> float:
