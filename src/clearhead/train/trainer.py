@@ -19,12 +19,14 @@ from clearhead.choices import suggest
 from clearhead.io.atomic import atomic_file
 from clearhead.io.json import write_json
 from clearhead.io.locks import folder_lock
+from clearhead.io.outputs import check_not_input
 from clearhead.io.safetensors import weights_hash
 from clearhead.layers.dropout import use_fast_dropout
 from clearhead.runtime.device import choose_device
 from clearhead.runtime.precision import choose_precision
 from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset
+from clearhead.train.data.files import recipe_files
 from clearhead.train.data.loaders import build_datasets, build_loader, build_validator, sample_predictions
 from clearhead.train.distributed.process_group import ProcessGroup, is_rank_zero
 from clearhead.train.loop.callback import OnStep, TrainingCallback
@@ -101,6 +103,7 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
 
     Raises:
         OutputBusyError: another process writes into the folder.
+        ValueError: it is a file, or contains data of the recipe.
     """
     if not is_rank_zero():
         yield
@@ -108,6 +111,7 @@ def run_lock(recipe: Recipe) -> Iterator[None]:
     folder = Path(recipe.output)
     if folder.is_file():
         raise ValueError(f"output is {folder}, a file; expected a folder")
+    check_not_input(folder, recipe_files(recipe.data))
     with folder_lock(folder):
         try:
             yield

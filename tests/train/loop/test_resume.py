@@ -255,6 +255,23 @@ def test_other_files_are_not_overwritten(tmp_path, name, message):
     assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "versions.json", "data/mine.tsv"])
+def test_data_in_the_output_is_refused(tmp_path, name):
+    """The files of the run would replace it, if they have its name."""
+    for part in ("train", "validation"):
+        recipe = tiny(tmp_path)
+        file = tmp_path / "run" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / "train.tsv", file)
+        data = recipe.data.model_copy(update={part: f"{str(file)[:-1]}[{file.name[-1]}]"})  # a pattern
+        with pytest.raises(
+            ValueError, match=f"{file} is an input inside the output {tmp_path}/run; give another output"
+        ):
+            train(recipe.model_copy(update={"data": data}))
+        assert file.read_bytes() == (tmp_path / "train.tsv").read_bytes()
+        shutil.rmtree(tmp_path / "run")
+
+
 def test_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
     recipe = tiny(folder, "early")
     trained_until(recipe, lambda step: step == 1)
