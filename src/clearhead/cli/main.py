@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -167,10 +168,12 @@ def main() -> None:
     tune_process()
     os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of other libraries; clearhead shows its own
     _wrap_standard_output()
+    _exit_on_signals()
     # torch.load warns before it rejects the file, and the error that follows explains more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
     try:
         try:
+            _check_working_directory()
             app()
         finally:
             if sys.stdout is not None:
@@ -182,6 +185,28 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename == _STDOUT:  # the flush at exit would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _exit_on_signals() -> None:
+    """Exit in order after SIGTERM and SIGHUP, as after Ctrl-C, so that temporary files are removed."""
+    process = os.getpid()
+
+    def stop(number: int, frame: object) -> None:
+        if os.getpid() != process:  # a forked worker
+            os._exit(128 + number)
+        sys.exit(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, stop)
+
+
+def _check_working_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise ValueError("the working directory was deleted; change to another one") from None
 
 
 _NO_MEMORY = re.compile(r"(can't|cannot) allocate memory|out of memory", re.IGNORECASE)
@@ -221,7 +246,10 @@ def _wrap_standard_output() -> None:
     except (AttributeError, OSError, ValueError):  # closed, or replaced by another object
         return
     old = sys.stdout
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=old.isatty())
+    if old.isatty():  # a terminal may be unable to show a character
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), old.encoding, "replace", line_buffering=True)
+    else:  # also where the system has another encoding for files
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", old.errors)
 
 
 def _error_line(error: Exception) -> str:
@@ -230,4 +258,5 @@ def _error_line(error: Exception) -> str:
         line = f"not enough memory: {line or 'an object could not be created'}"
     if isinstance(error, OSError) and error.strerror:
         line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(part.strip() for part in line.splitlines())  # a file name may have several lines
+    line = " ".join(part.strip() for part in line.splitlines())  # a file name may have several lines
+    return re.sub("[\x00-\x1f\x7f-\x9f]", lambda character: f"\\x{ord(character[0]):02x}", line)

@@ -1,0 +1,90 @@
+"""What a shell or a system does to a command: signals, a deleted working directory, another encoding."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from support.command import COMMAND, started
+
+
+def stopped(number, lock, *command, cwd):
+    """Start a command, send it a signal when it holds a lock, and return its status and standard error."""
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": cwd}
+    restore = lambda: signal.signal(number, signal.SIG_DFL)  # noqa: E731  # a background job may ignore it
+    with subprocess.Popen([COMMAND, *map(str, command)], preexec_fn=restore, **options) as process:
+        deadline = time.monotonic() + 60
+        while not (cwd / lock).exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.5)
+        process.send_signal(number)
+        status = process.wait(timeout=60)
+        return status, process.stderr.read().decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_leave_no_temporary_file(tiny_bert, tmp_path, number):
+    """The command waits for its input. SIGKILL is in the fault table; no process can clean up after it."""
+    status, error = stopped(number, ".v.npy.lock", "encode", "-m", tiny_bert, "-o", "v.npy", cwd=tmp_path)
+    assert status == 128 + number
+    assert "Traceback" not in error
+    assert os.listdir(tmp_path) == []
+
+
+def test_sigterm_leaves_no_new_folder(tmp_path):
+    words = "".join(f"word{number} and {number * 7919}\n" for number in range(400_000))
+    (tmp_path / "words.txt").write_text(words)
+    arguments = ("tokenizer", "train", "words.txt", "--vocab-size", 3000, "-o", "tokenizer")
+    status, _ = stopped(signal.SIGTERM, "tokenizer/.clearhead.lock", *arguments, cwd=tmp_path)
+    assert status == 128 + signal.SIGTERM
+    assert os.listdir(tmp_path) == ["words.txt"]
+
+
+def test_nohup_survives_the_end_of_its_terminal(tiny_bert, tmp_path):
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": tmp_path, "preexec_fn": ignore}
+    command = [COMMAND, "encode", "-m", tiny_bert, "-o", "v.npy", "-q"]
+    with subprocess.Popen(list(map(str, command)), **options) as process:
+        while not (tmp_path / ".v.npy.lock").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(b"hello\n", timeout=60)
+        assert process.returncode == 0
+    assert os.listdir(tmp_path) == ["v.npy"]
+
+
+def test_deleted_working_directory(tmp_path):
+    def leave():
+        folder = tmp_path / "gone"
+        folder.mkdir()
+        os.chdir(folder)
+        folder.rmdir()
+
+    error = "clearhead: error: the working directory was deleted; change to another one\n"
+    assert started("view", "hello", "-o", "report.html", preexec_fn=leave) == (1, "", error)
+
+
+def test_redirected_output_is_utf8_in_every_environment(tiny_bert, tmp_path, monkeypatch):
+    """Windows has an encoding of its own for pipes and files."""
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    (tmp_path / "documents.txt").write_text("the bridge → closed\nψ\n", encoding="utf-8")
+    assert started("index", tmp_path / "documents.txt", "-m", tiny_bert, "-o", tmp_path / "index")[0] == 0
+    status, out, error = started("search", tmp_path / "index", "hello")
+    assert status == 0, error
+    assert "the bridge → closed" in out
+    assert "ψ" in out
+    status, out, error = started("trace", "hello", "-m", tiny_bert)
+    assert status == 0, error
+    assert "→" in out
+
+
+def test_control_characters_of_a_file_name_are_visible(tmp_path):
+    error = started("encode", tmp_path / "a\x1b[31m.csv", "-o", tmp_path / "v.npy")[2]
+    assert "a\\x1b[31m.csv" in error
+    assert error.count("\n") == 1
