@@ -9,7 +9,11 @@ import pytest
 from support.command import refused
 from support.models import families
 
+from clearhead import TextToText
+from clearhead.generation.shortlist.shortlist import read_shortlist
 from clearhead.io.reading import open_file, read_file
+from clearhead.io.safetensors import read_safetensors
+from clearhead.runtime.int8.files import is_accurate, read_int8
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/mem")
 
@@ -80,3 +84,19 @@ def test_config_that_has_no_end_is_refused(tiny_bert, tmp_path, kind):
         (folder / "config.json").symlink_to("/dev/zero")
     expected = f"{folder / 'config.json'} is a pipe or a device; expected a file"
     assert expected in refused("encode", "-m", folder, "-o", tmp_path / "out.npy")
+
+
+def test_pipes_in_the_place_of_other_weights_are_refused(tmp_path):
+    """The library that reads them would wait for a writer."""
+    pipe = tmp_path / "some.safetensors"
+    os.mkfifo(pipe)
+    translator = TextToText.from_pretrained()
+    reads = [
+        lambda: read_shortlist(pipe, translator.tokenizer, translator.model.config),
+        lambda: read_int8(pipe, translator.model),
+        lambda: read_safetensors(pipe),
+    ]
+    for read in reads:
+        with pytest.raises(ValueError, match=f"{pipe} is a pipe or a device; expected a file"):
+            read()
+    assert is_accurate(pipe) is False

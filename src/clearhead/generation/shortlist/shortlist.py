@@ -17,6 +17,7 @@ from torch import Tensor
 
 from clearhead.generation.state import AllowedTokens
 from clearhead.io.atomic import atomic_file
+from clearhead.io.reading import check_no_pipe
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.tokenizers.base import TextTokenizer
 
@@ -92,9 +93,10 @@ def read_shortlist(path: Path, tokenizer: TextTokenizer, config: Seq2SeqConfig) 
         tokenizer, config: the model's tokenizer and config.
 
     Raises:
-        ValueError: the file does not exist, is damaged, or was made for another vocabulary.
+        ValueError: the file does not exist, is a pipe or damaged, or was made for another vocabulary.
     """
     fix = "run `clearhead shortlist` again"
+    check_no_pipe(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata, tensors = dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from clearhead.io.atomic import atomic_file
+from clearhead.io.reading import check_no_pipe
 from clearhead.io.safetensors import weights_hash
 from clearhead.kernels.native import library
 from clearhead.runtime.int8.gptq import LEVELS, QuantizedWeight
@@ -89,8 +90,9 @@ def read_int8(path: Path, model: nn.Module) -> dict[int, QuantizedWeight]:
     The kernels check no index or size, so that all shapes and values are compared with the model here.
 
     Raises:
-        ValueError: the file is damaged, has another format, or was made from other weights.
+        ValueError: the file is a pipe or damaged, has another format, or was made from other weights.
     """
+    check_no_pipe(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -156,6 +158,7 @@ def is_accurate(path: Path) -> bool:
     A warning says so if the file is damaged or was written by another version.
     """
     try:
+        check_no_pipe(path)
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         if metadata.get("format") != _FORMAT:
