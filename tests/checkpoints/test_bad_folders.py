@@ -68,7 +68,8 @@ def test_tensors_of_other_dtypes_and_non_finite_values(folder):
 
 def test_invalid_values_in_json_files(folder):
     pooling = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-    (folder / "modules.json").write_text(json.dumps([pooling]))
+    transformer = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([transformer, pooling]))
     (folder / "1_Pooling").mkdir()
     for name, content, words in (
         ("1_Pooling/config.json", {"pooling_mode": 5}, "[5]"),
@@ -299,6 +300,10 @@ def test_unsupported_sentence_transformers_modules(folder):
     refused(folder, "['mean', 'max']")
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
     refused(folder, "models.Dense")
+    normalize = {"idx": 2, "path": "", "type": "sentence_transformers.models.Normalize"}
+    for order in ([*modules, normalize, pooling], [*modules, pooling, normalize, pooling], [pooling, *modules]):
+        (folder / "modules.json").write_text(json.dumps(order))
+        refused(folder, "modules.json has the modules", "in this order")
     (folder / "modules.json").write_text("{}")
     refused(folder, "not a JSON array")
     (folder / "modules.json").write_text(json.dumps([*modules, pooling]))

@@ -186,7 +186,7 @@ def test_hub_cache_with_symbolic_links(tiny_bert, tmp_path, index):
     shutil.move(weights, snapshot / "weights-00001-of-00001")
     (snapshot / "1_Pooling").mkdir()
     (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
-    (snapshot / "modules.json").write_text(json.dumps([POOLING]))
+    (snapshot / "modules.json").write_text(json.dumps([TRANSFORMER, POOLING]))
     for number, path in enumerate([path for path in snapshot.rglob("*") if path.is_file()]):
         shutil.move(path, blobs / f"{number}")
         path.symlink_to(os.path.relpath(blobs / f"{number}", path.parent))
@@ -207,6 +207,7 @@ def test_hub_cache_with_symbolic_links(tiny_bert, tmp_path, index):
     assert "'weights-00001-of-00001'" in message
 
 
+TRANSFORMER = {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
 
 
@@ -221,5 +222,5 @@ def test_modules_are_read_only_from_the_folder(tiny_bert, tmp_path):
         assert "modules.json" in message
         assert path in message, message
     shutil.copytree(outside, folder / "1_Pooling")
-    (folder / "modules.json").write_text(json.dumps([POOLING]))
+    (folder / "modules.json").write_text(json.dumps([TRANSFORMER, POOLING]))
     assert clearhead("encode", "--model", folder, stdin=b"one\n")[0] == 0

@@ -229,9 +229,10 @@ def read_prompts_and_length(folder: Path) -> tuple[int | None, dict[str, str], s
 
 def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
     pooling: tuple[Pooling, bool] | None = None
-    normalize = False
+    normalize, kinds = False, list[str]()
     for module in read_json_objects(path):
         kind = str(module.get("type", "")).rpartition(".")[2]
+        kinds.append(kind)
         if kind == "Pooling":
             config = PurePosixPath(str(module.get("path", ""))) / "config.json"
             pooling = _read_pooling(path_inside(path, str(config)))
@@ -241,6 +242,11 @@ def _read_modules(path: Path) -> tuple[Pooling, bool, bool]:
             raise ValueError(f"{path} has a module of type {module.get('type')!r:.80}, which is not supported")
     if pooling is None:
         raise ValueError(f"{path} has no pooling module, which reduces a text to a single vector")
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ValueError(
+            f"{path} has the modules {', '.join(kinds):.200}; expected Transformer, Pooling and perhaps Normalize, in "
+            "this order"
+        )
     return *pooling, normalize
 
 
