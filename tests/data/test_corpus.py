@@ -75,3 +75,15 @@ def test_parquet_is_read_in_pieces(tmp_path):
         if number % 500 == 0:
             peak = max(peak, pyarrow.total_allocated_bytes() - before)
     assert peak < 150_000 * 200 / 4  # all of its text is 30 MB, and one row group
+
+
+@pytest.mark.parametrize("change", ["cut", "appended"])
+def test_input_that_changes_while_it_is_read_is_an_error(tmp_path, change):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(100_000)))
+    texts = iter(Corpus([path]))
+    next(texts)
+    with path.open("r+b") as file:
+        file.truncate(800_000) if change == "cut" else (file.seek(0, 2), file.write(b"one more\n"))
+    with pytest.raises(ValueError, match=r"a\.txt changed while it was read; start again when it is complete"):
+        list(texts)

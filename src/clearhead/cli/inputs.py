@@ -90,7 +90,8 @@ def is_file(argument: str) -> bool:
         if argument == "-" or (argument and Path(argument).exists()):
             return True
     except (OSError, ValueError):  # too long for a path, or with a null character
-        return False
+        if argument.split() != [argument]:
+            return False
     if file_extension(argument) in _TEXT_SUFFIXES:
         return True
     return argument.split() == [argument] and ("/" in argument or Path(argument).suffix != "")

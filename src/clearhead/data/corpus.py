@@ -111,6 +111,7 @@ class Corpus:
         bytes_before = number = 0
         for source in self.sources:
             self._starts.append(number)
+            before = _version(source)
             for text in self._texts(source):
                 if number >= start:
                     self.texts_read = number + 1
@@ -121,6 +122,8 @@ class Corpus:
                 number += 1
             if number == self._starts[-1]:
                 log.warning("%s contains no texts", source_name(source))
+            if _version(source) != before:
+                raise ValueError(f"{source} changed while it was read; start again when it is complete")
             if source != "-":
                 bytes_before += Path(source).stat().st_size
                 self.bytes_read = bytes_before
@@ -226,6 +229,12 @@ class Corpus:
         return arrow_rows(
             source, self._columns(), allow_numbers=False, errors=self.errors, advice=self._advice, on_progress=count
         )
+
+
+def _version(source: str) -> tuple[int, int] | None:
+    """Return the size and time of a regular file, to see whether it changes; None for a pipe or a missing file."""
+    path = Path(source)
+    return (path.stat().st_size, path.stat().st_mtime_ns) if source != "-" and path.is_file() else None
 
 
 @contextlib.contextmanager

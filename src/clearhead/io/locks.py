@@ -133,6 +133,8 @@ LOCK_NAME = ".clearhead.lock"
 
 def _lock_path(output: Path) -> Path:
     path = output.resolve() if output.is_dir() else output.parent.resolve() / output.name
+    if not path.name:
+        raise ValueError(f"the output is {path}; expected a file or folder in it")
     _make_folder(path.parent)
     return path.with_name(f".{path.name}.lock")
 

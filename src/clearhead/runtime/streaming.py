@@ -16,6 +16,10 @@ _WINDOW_CHARACTERS = 8_000_000
 Item = TypeVar("Item")
 
 
+class PrefixCountError(ValueError):
+    """There are fewer or more prefixes than texts."""
+
+
 def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yield lists of up to `size` texts; a list ends early after eight million characters.
 
@@ -48,7 +52,7 @@ def with_prefixes(
         label: returns the name of a text in messages, from its index.
 
     Raises:
-        ValueError: there are fewer or more prefixes than texts.
+        PrefixCountError: there are fewer or more prefixes than texts.
 
     >>> list(with_prefixes([["a", "b"], ["c"]], ["x", "y", "z"], "text {}".format))
     [(['a', 'b'], ['x', 'y']), (['c'], ['z'])]
@@ -60,11 +64,11 @@ def with_prefixes(
     for chunk in chunks:
         own = list(itertools.islice(remaining, len(chunk)))
         if len(own) < len(chunk):
-            raise ValueError(f"each text has a prefix, which may be empty; {label(done + len(own))} has none")
+            raise PrefixCountError(f"each text has a prefix, which may be empty; {label(done + len(own))} has none")
         yield chunk, own
         done += len(chunk)
     if next(remaining, None) is not None:
-        raise ValueError(f"each text has a prefix; there are {done} texts and more prefixes")
+        raise PrefixCountError(f"each text has a prefix; there are more prefixes than the {done} texts")
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:

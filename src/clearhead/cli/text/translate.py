@@ -1,5 +1,6 @@
 """`clearhead translate`: translate texts."""
 
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
@@ -140,12 +141,22 @@ def translate(
         length_penalty=length_penalty,
         **languages,
     )
-    if split_sentences:
-        complete = _write_by_sentence(corpus, output, generate_iter, as_json)
-    else:
-        complete = _write(corpus, output, generate_iter, as_json, warn_sentences=_is_bundled(model))
+    write = _write_by_sentence if split_sentences else partial(_write, warn_sentences=_is_bundled(model))
+    with _named_prefixes(prefix):
+        complete = write(corpus, output, generate_iter, as_json)
     warn_truncated(complete.count(False), len(complete))
     _report_directions(translator)
+
+
+@contextmanager
+def _named_prefixes(prefix: Path | None) -> "Iterator[None]":
+    """Name the file of the prefixes in an error about their number."""
+    from clearhead.runtime.streaming import PrefixCountError
+
+    try:
+        yield
+    except PrefixCountError as error:
+        raise ValueError(f"{prefix}: {error}") from None
 
 
 def _choose_translator(
