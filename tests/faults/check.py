@@ -197,7 +197,7 @@ class Checker:
             changed += 1
             if path not in now:
                 # weights that were written directly before a kill, so that no state lists them; they are computed again
-                orphan = self.name == "train --resume" and "/checkpoints/step-" in path
+                orphan = self.name.endswith("--resume") and "/checkpoints/step-" in path
                 assert orphan or old is None, f"{path} was lost"
             elif now[path] != old:
                 known = path in reference.volatile or self._is_progress(path, now[path], old)

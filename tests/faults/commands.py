@@ -25,6 +25,7 @@ FILES = {
     "rerank": ("{0}/texts.txt {0}/texts.txt -m {0}/reranker -o {1}.jsonl", "out.jsonl"),
     "index": ("{0}/texts.txt -m {0}/bert -o {1}", "out"),
     "index --overwrite": ("{0}/texts.txt -m {0}/bert --overwrite -o {1}", "out"),
+    "index --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}", "out"),
     "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
     "search --approximate": ("{0}/index hello --approximate", "index"),
     "translate": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
@@ -56,7 +57,9 @@ FOLDERS = {
     "train": ("{0}/recipe.yaml output={1}", "out"),
     "train --resume": ("{0}/recipe.yaml output={1} --resume", "out"),
     "distill": ("{0}/distillation.yaml output={1}", "out"),
+    "distill --resume": ("{0}/distillation.yaml output={1} --resume", "out"),
     "ablate": ("{0}/recipe.yaml output={1} --without dropout", "out"),
+    "ablate --resume": ("{0}/recipe.yaml output={1} --without dropout --resume", "out"),
 }
 _EXPORT = "export {0}/reader {1} --to transformers"
 PREVIOUS = {

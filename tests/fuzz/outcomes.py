@@ -1,16 +1,19 @@
 """Run one hostile case and judge its outcome."""
 
 import contextlib
+import os
+import re
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import IO, Any, Self
 
 SECONDS = 20
 """Seconds after which a case counts as stuck."""
@@ -82,20 +85,41 @@ def judge(case: Case) -> tuple[str, str]:
     """Run a case; return "works", "refused" or the reason why its outcome is forbidden, and the count, message or traceback."""
     _reset_peak()
     before = _peak_mb()
+    with tempfile.TemporaryFile() as printed, _standard_error_to(printed):
+        outcome = _outcome(case)
+        printed.seek(0)
+        crash = re.search(rb"panicked at .*|Traceback", printed.read())
+    if crash and outcome[0] in (WORKS, REFUSED):
+        return "printed a traceback", f"{crash[0].decode(errors='replace')}: {outcome[1]}"
+    grown = _peak_mb() - before
+    return outcome if grown < case.memory_mb else (f"took {grown:,.0f} MB", outcome[1])
+
+
+def _outcome(case: Case) -> tuple[str, str]:
     try:
         with time_limit(case.seconds):
             count = case.run()
-        outcome = WORKS, str(count) if isinstance(count, int) else ""
+        return WORKS, str(count) if isinstance(count, int) else ""
     except (ValueError, OSError) as error:
-        outcome = _judge_message(_message(error), case.names)
+        return _judge_message(_message(error), case.names)
     except TooSlowError:
         return f"took more than {case.seconds} s", traceback.format_exc(limit=-6)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         return f"raised {type(error).__name__}", traceback.format_exc(limit=-6)
-    grown = _peak_mb() - before
-    return outcome if grown < case.memory_mb else (f"took {grown:,.0f} MB", outcome[1])
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: IO[bytes]) -> Iterator[None]:
+    """Write what the process prints to a file; libraries in Rust and C++ print without Python."""
+    saved = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Each fuzzer runs some hundred cases of a fixed seed without a forbidden outcome, and reports a forbidden one."""
 
+import os
 import subprocess
 import sys
 import time
@@ -51,6 +52,10 @@ def grow():
         (lambda: fail(TypeError("a.txt")), "raised TypeError"),
         (lambda: fail(RecursionError("a.txt")), "raised RecursionError"),
         (lambda: time.sleep(30), "took more than 1 s"),
+        (
+            lambda: os.write(2, b"thread '<unnamed>' panicked at lib.rs:112:34: index out of bounds"),
+            "printed a traceback",
+        ),
     ],
 )
 def test_outcomes_are_judged(run, outcome):
