@@ -3,7 +3,8 @@
 #   docker build --tag clearhead .
 #   docker run --read-only --tmpfs /tmp --stop-timeout 30 --publish 127.0.0.1:8080:8080 clearhead
 #   docker run … --volume "$PWD/models:/models:ro" clearhead --model /models/mine
-FROM python:3.12-slim AS build
+# the full image has the C compiler of the kernels for 8 bits
+FROM python:3.12 AS build
 WORKDIR /build
 COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY src src

@@ -23,33 +23,33 @@ PROMISE = re.compile(
     "|".join(
         (
             r"(?<!\d)\d(\.\d+)?e-\d+|10\^\{?-\d",  # tolerances
-            rf"\bwithin ({NUMBER}|`[\w.]+`)|\bcosine (of )?{NUMBER}",
+            rf"\bwithin ({NUMBER}|`[\w.]+`|one\b|{AMOUNT})|\bcosine (of )?{NUMBER}",
             rf"\bat (most|least)( {NUMBER})?|\b(more|less|fewer) than {AMOUNT}|\b(over|up to|under|below) {AMOUNT}",  # bounds
             rf"\b(in|after) {NUMBER} (s|seconds)\b|\bafter {NUMBER} failures\b",
             r"\b(never|always)\b",
-            r"\b(bit|byte)-identical\b|\bidentical\b|\bbyte for byte\b",  # sameness
+            r"\b(bit|byte|token)-identical\b|\bidentical\b|\b(bit|byte|token|word) for (bit|byte|token|word)\b",  # sameness
             r"\bthe same (bits|bytes|tokens|order|results?|vectors?|embeddings|scores?|outputs|translations)\b",
             r"\b(gives|means?|computes?) the same\b|\b(is|are) the same\b",
             r"\bgives? the (bytes|results|tokens) of\b|\b(results|tokens|vectors|weights) are those of\b",
             r"\bequals?\b",
             r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
-            r"\b(do|does) not (change|depend|grow)\b|\bkeep their order\b",  # invariances
+            r"\b(do|does) not (change|depend|grow|vary|affect)\b|\bunchanged\b|\bkeep their order\b",  # invariances
             rf"({NUMBER} times|twice|half) the memory\b|\bexceeds the memory\b|\b{NUMBER} \(?N(_layers)?\b[^.]*? bytes\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
             rf"\bof any size\b|\blimited to {AMOUNT}",
             rf"\bhave {NUMBER} seconds\b|\bloses? no\b|\b(falls?|loses?) (by )?{NUMBER}",
-            r"\bdoes not delay\b|\bno client can\b|\b(is|are) flat\b|\bnothing measurable\b",
+            r"\bdoes not delay\b|\bno client can\b|\b(is|are|stays?|remains?) flat\b|\bno \w+ is lost\b|\batomic(ally)?\b|\bnothing measurable\b",
             r"\bneither \w+ nor \w+ in memory\b|\bbytes of a\b",
             rf"\b{AMOUNT} ([kKMG]i?B(?!/)\b|bytes (per|a|an|for each)\b)|\bin {AMOUNT} bytes\b",
-            r"\b(is|are|stays?|remains?) constant\b|\bha(s|ve) no effect\b|\bindependent of\b|\bunaffected\b",
+            r"\b(is|are|stays?|remains?) constant\b|\b(ha(s|ve) )?no (effect|influence)\b|\bindependent of\b|\bunaffected\b",
             r"\bdeterministic\b|\blossless\b|\breproduces the\b|\bgive the same\b",
             rf"\btolerance (is|of)\b|\b(deviates?|differs?) by (at most )?{NUMBER}|\b{AMOUNT} (digits|decimals)\b",
-            rf"\b({AMOUNT} times|twice) (as (large|much)|the (size|memory|weights|input))\b",
+            rf"\b({AMOUNT} times|twice) (as (large|much)|that of|the (size|memory|weights|input))\b|\b{AMOUNT} as (large|much)\b",
             r"\bthe (maximum|minimum|limit)s? (is|are) \S+|\bin memory\b|\bare kept if\b",
             r"\b(with|in|for|on) (any|every|each) (number|size|length|precision|path|order|batch)\b",
             rf"\b{AMOUNT} bytes\b|\b(twice|{AMOUNT} times) as (fine|long|many|high|small)\b",
             r"\b(changes|renames|loses|opens|leaves|writes|has|have) no (setting|file|measurable)\b|\bno \w+ (renames|changes|deletes)\b",
             r"\bimmediately\b|\bno measurable\b|\bbefore its \w+ is\b",
-            rf"\b(agrees?|is accurate) (up )?to {NUMBER}(?!e)|\bwithout (any )?loss\b|\binvariant\b|\bloses nothing\b",
+            rf"\b(agrees?|is accurate) (up )?to ({NUMBER}(?!e)|{AMOUNT})|\bthe error (is|stays|has)\b|\bwithout (any )?loss\b|\binvariant\b|\bloses nothing\b",
             r"\bno (more|less) \w+ than\b|\ban? (half|third|quarter|fifth|sixth|tenth) of the (\w+ )?(size|memory)\b|\bno extra memory\b",
         )
     ),
@@ -212,6 +212,14 @@ def test_every_row_names_a_test_or_a_benchmark():
         ("It takes 4 bytes a parameter, and stays constant.", ["4 bytes a", "stays constant"]),
         ("It is deterministic, twice as large, in two bytes.", ["deterministic", "twice as large", "in two bytes"]),
         ("It deviates by 0.1 and is independent of the batch.", ["deviates by 0.1", "independent of"]),
+        ("Results do not vary with the batch size, bit for bit.", ["do not vary", "bit for bit"]),
+        ("Batching leaves them unchanged and has no influence on the order.", ["unchanged", "has no influence"]),
+        ("Scores agree to five decimal places, within one percent.", ["agree to five", "within one"]),
+        ("The error is 0.1 %, and the memory 1.5 times that of the weights.", ["The error is", "1.5 times that of"]),
+        (
+            "It is a quarter as large, stays flat, and no request is lost.",
+            ["a quarter as large", "stays flat", "no request is lost"],
+        ),
         ("It takes the same tokenizer.", []),
         ("See the guide.", []),
     ],

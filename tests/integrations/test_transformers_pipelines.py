@@ -109,6 +109,19 @@ def test_truncation_has_no_effect(classifier, caplog):
     assert results[0] == results[1] == results[2]
 
 
+def test_options_without_effect(tmp_path):
+    """Batches are formed by tokens, and there is one framework and one kind of tokenizer."""
+    make("bert", tmp_path, "ForSequenceClassification", **LABELS)
+    plain = clearhead.pipeline("text-classification", model=tmp_path, device="cpu")
+    ignored = {"framework": "tf", "use_fast": False, "token": "a"}
+    ours = clearhead.pipeline("text-classification", model=tmp_path, device="cpu", **ignored)
+    texts = [TEXT, "a test!", "a"]
+    for options in ({}, {"batch_size": 1}, {"batch_size": 64}, {"num_workers": 9}, {"padding": "max_length"}):
+        assert ours(texts, **options) == plain(texts), options
+    translate = clearhead.pipeline("translation", model=clearhead.TextToText.from_pretrained().name, device="cpu")
+    assert translate(TEXT, clean_up_tokenization_spaces=True) == translate(TEXT)
+
+
 def test_spans_without_probability_are_left_out(tmp_path):
     """With weights this large all probability is on a few spans; transformers adds others to reach `top_k`."""
     model = make("bert", tmp_path, "ForQuestionAnswering")

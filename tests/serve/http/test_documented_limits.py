@@ -1,5 +1,6 @@
 """The limits that docs/deploy.md states are those of the server. Other tests check what happens at each limit."""
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -12,7 +13,8 @@ from clearhead.generation.config import GenerationConfig
 from clearhead.serve.handlers import base
 from clearhead.serve.handlers.generation import GenerationHandler
 from clearhead.serve.handlers.view import ViewRequest
-from clearhead.serve.http import framing, request_bodies
+from clearhead.serve.http import framing
+from clearhead.serve.http.request_bodies import BodyBudget
 from clearhead.serve.server import read_api_keys
 from clearhead.serve.settings import Settings
 
@@ -46,9 +48,20 @@ def test_cost_of_a_generation_is_twice_the_input_plus_16(limit, expected):
     assert GenerationHandler.cost(handler, 10, GenerationConfig(beam_size=3)) == expected
 
 
-def test_a_body_over_the_limit_is_read_up_to_four_times_its_size():
+@pytest.mark.parametrize("expected", [7, 400])
+def test_a_body_over_the_limit_is_read_up_to_four_times_its_size(expected):
     assert "up to four times that is read" in PAGE
-    assert request_bodies._DRAIN_BODIES == 4
+    budget = BodyBudget(max_body_bytes=100, max_buffered_bytes=1000, seconds=5.0)
+    read = 0
+
+    async def receive():
+        nonlocal read
+        read += 1
+        return {"type": "http.request", "body": b"a", "more_body": read < (expected if expected == 7 else 10**6)}
+
+    with budget.reader({b"content-length": b"1000000"}, receive) as reader:
+        asyncio.run(reader.drain())
+    assert read == expected
 
 
 def test_short_api_keys_are_refused(tmp_path):
