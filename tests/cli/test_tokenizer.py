@@ -79,6 +79,7 @@ def test_tokenizer_train_errors(tmp_path):
         (["-", "-o", tmp_path / "out", "--vocab-size", 400], "standard input"),
         ([source, "-o", source, "--vocab-size", 400], "is a file; give a folder"),
         ([source, "-o", tmp_path / "no" / "out", "--vocab-size", 400], "does not exist"),
+        ([source, "-o", "/", "--vocab-size", 400], "the output is /; expected a file or folder in it"),
         ([source, "-o", tmp_path, "--vocab-size", 400], "contains bytes; give a new or empty folder"),
         ([source, "-o", tmp_path / "out", "--vocab-size", 400, "--min-frequency", 0], "min_frequency must be 1"),
     ]:

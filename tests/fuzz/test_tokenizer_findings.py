@@ -19,6 +19,10 @@ from clearhead.train.trainer import train
 from fuzz.test_findings import change, opened, refused
 
 
+NOTHING_LEFT = {"normalizer": {"type": "Replace", "pattern": {"Regex": "."}, "content": ""}, "added_tokens": []}
+"""Parts of a tokenizer that removes all characters."""
+
+
 @pytest.fixture
 def bert(tiny_bert, tmp_path):
     return shutil.copytree(tiny_bert, tmp_path / "model")
@@ -35,6 +39,11 @@ def test_token_type_without_an_embedding_is_refused_with_the_file(tmp_path, head
     refused(lambda: load_pipeline(tmp_path), path, "the type 2", "0 to 1")
     data["post_processor"]["pair"] = []
     path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(tmp_path), path, "the template 'pair' of the post_processor has the texts none")
+    data["post_processor"]["pair"] = [{"Sequence": {"id": text, "type_id": 0}} for text in "AB"]
+    data |= NOTHING_LEFT
+    path.write_text(json.dumps(data))
+    path.with_name("tokenizer_config.json").write_text("{}")
     refused(lambda: load_pipeline(tmp_path), path, "gives no tokens for a pair")
 
 
@@ -49,6 +58,11 @@ def test_tokenizer_without_tokens_for_a_text_is_refused_with_the_file(bert):
     data = json.loads(path.read_text())
     data["post_processor"]["single"] = []
     path.write_text(json.dumps(data))
+    refused(lambda: load_pipeline(bert), path, "the template 'single' of the post_processor has the texts none")
+    data["post_processor"]["single"] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    data |= NOTHING_LEFT
+    path.write_text(json.dumps(data))
+    path.with_name("tokenizer_config.json").write_text("{}")
     refused(lambda: load_pipeline(bert), path, "gives no tokens for a text of its own")
 
 

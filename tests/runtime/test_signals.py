@@ -19,7 +19,6 @@ def stopped(number, lock, *command, cwd):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        time.sleep(0.5)
         process.send_signal(number)
         status = process.wait(timeout=60)
         return status, process.stderr.read().decode()
@@ -35,7 +34,7 @@ def test_signals_leave_no_temporary_file(tiny_bert, tmp_path, number):
 
 
 def test_sigterm_leaves_no_new_folder(tmp_path):
-    words = "".join(f"word{number} and {number * 7919}\n" for number in range(400_000))
+    words = "".join(f"word{number} and {number * 7919}\n" for number in range(100_000))
     (tmp_path / "words.txt").write_text(words)
     arguments = ("tokenizer", "train", "words.txt", "--vocab-size", 3000, "-o", "tokenizer")
     status, _ = stopped(signal.SIGTERM, "tokenizer/.clearhead.lock", *arguments, cwd=tmp_path)

@@ -47,7 +47,8 @@ def test_json_and_prefixes(marian, tmp_path):
     assert rows[1]["tokens"] == []
     assert len(rows[0]["n_best"]) == 2
     assert rows[0]["n_best"][0]["score"] == rows[0]["score"] >= rows[0]["n_best"][1]["score"]
-    assert "each text has a prefix" in refused_after(marian, "--prefix", tmp_path / "prefixes", stdin=b"one line\n")
+    error = refused_after(marian, "--prefix", tmp_path / "prefixes", stdin=b"one line\n")
+    assert f"{tmp_path / 'prefixes'}: each text has a prefix; there are more prefixes than the 1 texts" in error
 
 
 def refused_after(model, *options, **more):
