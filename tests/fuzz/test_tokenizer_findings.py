@@ -18,7 +18,6 @@ from clearhead.train.recipe.load import read_recipe
 from clearhead.train.trainer import train
 from fuzz.test_findings import change, opened, refused
 
-
 NOTHING_LEFT = {"normalizer": {"type": "Replace", "pattern": {"Regex": "."}, "content": ""}, "added_tokens": []}
 """Parts of a tokenizer that removes all characters."""
 
