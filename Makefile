@@ -58,11 +58,10 @@ test-parity: $(VENV)/dev ## run the tests that compare with reference implementa
 test-browser: $(VENV)/dev ## run the tests that open a page in Chromium
 	$(PYTEST) -m "browser and not slow"
 
-test-slow: $(VENV)/dev ## run the slow tests
-	$(PYTEST) -m slow
-
-test-all: test ## run all tests; SLOW_UNTIL=TIME skips the slow tests that have not started at TIME, in seconds since 1970
+test-slow: $(VENV)/dev ## run the slow tests; SLOW_UNTIL=TIME skips those that have not started at TIME, in seconds since 1970
 	$(PYTEST) -m slow -r s $(SLOW_UNTIL:%=--slow-until %)
+
+test-all: test test-slow ## run all tests
 
 coverage: $(VENV)/dev ## run all tests except the slow ones and report line coverage
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml --cov-report=html

@@ -19,10 +19,8 @@ def test_every_target_is_tested():
     assert set(CASES) == set(TARGETS)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [pytest.param(name, marks=() if name == "tables" else pytest.mark.slow) for name in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CASES)
 def test_hostile_inputs_work_or_are_refused_in_one_line(target):
     command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)

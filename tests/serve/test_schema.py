@@ -15,6 +15,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from support import served
 
+pytestmark = pytest.mark.slow
+
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance)
 MODELS = {
     "/v1/embeddings": "bert",

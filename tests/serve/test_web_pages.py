@@ -6,6 +6,8 @@ import httpx
 import pytest
 from support import served
 
+pytestmark = pytest.mark.slow
+
 KEY = "a-key-of-sixteen-and-more"
 
 
@@ -42,7 +44,6 @@ def shown(page, text, model=None):
     return frame
 
 
-@pytest.mark.slow
 def test_home_page_shows_the_report_of_a_translation(addresses, page):
     page.goto(addresses[0])
     page.locator("html[data-ready=yes]").wait_for(state="attached")

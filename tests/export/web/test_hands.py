@@ -12,6 +12,8 @@ from support.pages.web import SHORT as LENGTH
 
 from clearhead import masks, watch
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The old bridge was closed after the storm."
 
 
@@ -51,7 +53,6 @@ def check_bars(page, logits):
     assert [share for _, share in found] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
-@pytest.mark.slow
 def test_chosen_token(page, tiny_pipeline, source, shown):
     model = tiny_pipeline.model
     ids = greedy(model, source, [], LENGTH, EOS)
@@ -75,7 +76,6 @@ def test_weights_are_those_of_watch(page, tiny_pipeline, source):
             torch.testing.assert_close(weights, record.values[0, head], atol=1e-4, rtol=0)
 
 
-@pytest.mark.slow
 def test_the_heading_names_the_chosen_row(page):
     title, target = page.locator("#attention-title"), web.chips(page, "target")
     page.locator("#target button").nth(2).click()
@@ -88,7 +88,6 @@ def test_the_heading_names_the_chosen_row(page):
     assert title.inner_text() == f"What “{target[2]}” looked at"
 
 
-@pytest.mark.slow
 def test_nothing_is_changed_in_an_empty_text(page):
     page.get_by_role("switch", name="This head").click()
     page.wait_for_selector(web.READY)
@@ -103,7 +102,6 @@ def test_nothing_is_changed_in_an_empty_text(page):
     assert "head 1 is off" in page.locator("#changes").inner_text()
 
 
-@pytest.mark.slow
 def test_rows_of_tokens_say_what_they_hide_and_what_bytes_are(page):
     assert page.locator("#token-note").inner_text() == ""
     code = f"import {{ tokenNotes }} from '{web.ROOT.as_uri()}/web/source/page/token_notes.js';"
@@ -148,7 +146,6 @@ def test_continue_with_another_token(page, tiny_pipeline, source, shown):
     assert page.locator(".by-hand").count() == 0
 
 
-@pytest.mark.slow
 def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
     page.locator("#beams").select_option("4")
     page.wait_for_selector(web.READY)
@@ -171,7 +168,6 @@ def test_continue_a_branch_of_the_tree(page, tiny_pipeline, source, shown):
     assert page.locator(".node.by-hand").count() == len(branch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", ["cross", "decoder", "encoder"])
 def test_switch_off(page, tiny_pipeline, source, shown, part):
     model, stack = tiny_pipeline.model, "encoder" if part == "encoder" else "decoder"
@@ -192,7 +188,6 @@ def test_switch_off(page, tiny_pipeline, source, shown, part):
     assert page.locator(".tile.off").count() == page.locator("[data-key^='tile 1 ']").count()
 
 
-@pytest.mark.slow
 def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipeline, source, shown):
     """Switches and the list of changes do not wait for the model, and no click is lost meanwhile."""
     model = tiny_pipeline.model
@@ -219,7 +214,6 @@ def test_a_change_shows_at_once_and_the_next_one_counts(short, opened, tiny_pipe
         assert page.locator("#change-list li").count() == 2
 
 
-@pytest.mark.slow
 def test_a_click_under_way_is_not_lost_when_results_appear(page):
     switch = page.get_by_role("switch", name="This head")
     switch.hover()
@@ -263,7 +257,6 @@ def test_keyboard(page):
         assert page.evaluate("document.activeElement.outerHTML") != before
 
 
-@pytest.mark.slow
 def test_a_click_on_the_tokens_of_the_text_before_is_ignored(page):
     """Between a key and its result, the page still shows the tokens of the text before."""
     page.evaluate("""() => {
@@ -278,7 +271,6 @@ def test_a_click_on_the_tokens_of_the_text_before_is_ignored(page):
     assert page.locator("#changes").is_hidden()
 
 
-@pytest.mark.slow
 def test_heads_that_are_off_do_not_count_in_the_mean(page, tiny_pipeline, source):
     model, source_tokens = tiny_pipeline.model, web.chips(page, "source")
     ids = greedy(model, source, [], LENGTH, EOS)
@@ -328,7 +320,6 @@ def test_heads_that_are_off_do_not_count_in_the_mean(page, tiny_pipeline, source
     ) == {"0.000"}
 
 
-@pytest.mark.slow
 def test_what_masks_and_switches_do_is_said(page):
     page.get_by_role("switch", name="This head").click()
     page.wait_for_selector(web.READY)
@@ -345,7 +336,6 @@ def test_what_masks_and_switches_do_is_said(page):
     assert page.locator(".map td.masked").count() == rows * (rows - 1) // 2
 
 
-@pytest.mark.slow
 def test_probabilities_of_the_model_are_marked_and_named(page):
     assert page.locator("#before-note").is_hidden()
     page.get_by_role("switch", name="This head").click()
@@ -357,7 +347,6 @@ def test_probabilities_of_the_model_are_marked_and_named(page):
     assert re.fullmatch(r".+ \d+\.\d %, \d+\.\d % in the model", bar.get_attribute("aria-label"))
 
 
-@pytest.mark.slow
 def test_undo_by_keyboard_keeps_the_focus(page):
     for name in ("This head", "The whole"):
         page.get_by_role("switch", name=name).click()
@@ -369,7 +358,6 @@ def test_undo_by_keyboard_keeps_the_focus(page):
     assert page.evaluate("document.activeElement.id") == "text"
 
 
-@pytest.mark.slow
 def test_equal_masked_tokens_have_different_names(page):
     web.type_text(page, "the bridge the bridge")
     buttons = page.get_by_role("button", name="Mask “bridge”")

@@ -12,6 +12,8 @@ from clearhead import Seq2Seq, Seq2SeqConfig, TextToText, watch
 from clearhead.equations import attention, embedding, feedforward, norm
 from clearhead.export.web.lesson import describe_lesson
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 TEXT = "The old bridge was closed."
 NUMBERS = (
@@ -156,7 +158,7 @@ def check_equation_of_probabilities(page, model, ids, prefix, target):
     assert page.locator("#chapter-6 [data-bias]").count() == (3 if has_bias else 0)
 
 
-@pytest.mark.parametrize("place", [pytest.param("server", marks=pytest.mark.slow), "disk"])
+@pytest.mark.parametrize("place", ["server", "disk"])
 def test_numbers(short, tiny_pipeline, opened, place):
     model, (tokens,) = tiny_pipeline.model, tiny_pipeline.tokenizer.encode([TEXT])
     output = tiny_pipeline.generate(TEXT, num_beams=3, max_new_tokens=web.SHORT, return_details=True)
@@ -170,7 +172,6 @@ def test_numbers(short, tiny_pipeline, opened, place):
         check_decoder(page, model, tokens.ids, list(output.token_ids), 3)
 
 
-@pytest.mark.slow
 def test_numbers_of_the_shipped_translator(shipped, opened):
     pipeline = TextToText.from_pretrained(precision="float32", device="cpu", shortlist=False)
     text = "I have not seen the cat."
@@ -192,7 +193,6 @@ def test_numbers_of_the_shipped_translator(shipped, opened):
     assert sum(path.stat().st_size for path in downloaded) <= 30e6
 
 
-@pytest.mark.slow
 def test_each_cell_is_worked_out(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -229,7 +229,6 @@ def test_first_head_has_more_than_a_single_weight(shipped, opened):
         assert chosen == min(largest, key=largest.get)
 
 
-@pytest.mark.slow
 def test_pictures_move_in_steps(short, opened):
     quick = "const own = setInterval; window.setInterval = (work) => own(work, 5);"
     with web.served(short) as address:
@@ -254,7 +253,6 @@ def test_pictures_move_in_steps(short, opened):
             assert page.locator("#status").inner_text() != ""
 
 
-@pytest.mark.slow
 def test_reduced_motion_and_keyboard(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html", reduced_motion="reduce")
@@ -272,7 +270,6 @@ def test_reduced_motion_and_keyboard(short, opened):
         assert unnamed == []
 
 
-@pytest.mark.slow
 def test_any_text(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -297,7 +294,6 @@ def test_any_text(short, opened):
             assert 0 < len(used) < len(text)
 
 
-@pytest.mark.slow
 def test_an_empty_text_has_a_note_until_something_is_typed(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html")
@@ -309,7 +305,6 @@ def test_an_empty_text_has_a_note_until_something_is_typed(short, opened):
         assert page.locator("#chapter-1 .big").inner_text() == "Hi"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280, 2000])
 def test_nothing_is_cut_off(short, opened, width, scheme):
@@ -324,7 +319,6 @@ def test_nothing_is_cut_off(short, opened, width, scheme):
         )
 
 
-@pytest.mark.slow
 def test_wide_tables_show_that_they_scroll(short, opened):
     with web.served(short) as address:
         page = opened(address, "lesson.html", viewport={"width": 400, "height": 900})
@@ -337,7 +331,6 @@ def test_wide_tables_show_that_they_scroll(short, opened):
         assert all(one == [0, "region", True, "local, local, scroll, scroll"] for one in tables)
 
 
-@pytest.mark.slow
 def test_explorer_links_to_the_lesson(short, tiny_bert, tmp_path, opened):
     with web.served(short) as address:
         page = opened(address)

@@ -16,6 +16,8 @@ from support.pages.page import TEXT
 from clearhead import EncoderConfig, EncoderModel, TextClassifier, TextEncoder, Trace, trace, view, watch
 from clearhead.inspection.attention.table import _png
 
+pytestmark = pytest.mark.slow
+
 CELLS = [
     'from clearhead import view\nview("tatoeba-en-de", "The <b>old</b> bridge & \\"more\\".", beam_size=2)',
     "import torch\nfrom clearhead import EncoderLayer, trace\ntrace(EncoderLayer(8, 16, 2, 0.1), torch.zeros(1, 3, 8), values=True)",
