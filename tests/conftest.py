@@ -1,6 +1,7 @@
 """Shared fixtures; jaxtyping and beartype check the shapes in all signatures."""
 
 import os
+import random
 import shutil
 import sys
 import time
@@ -40,6 +41,15 @@ def pytest_addoption(parser):
     """Let a slow machine end in time."""
     help = "skip the slow tests that have not started at this time, in seconds since 1970"
     parser.addoption("--slow-until", type=float, metavar="TIME", help=help)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Shuffle the modules if there may not be time for all slow tests, so that each run covers other ones."""
+    until = config.getoption("slow_until")
+    if until is not None:
+        modules = list(dict.fromkeys(item.path for item in items))
+        random.Random(until).shuffle(modules)
+        items.sort(key=lambda item: modules.index(item.path))
 
 
 def pytest_runtest_setup(item):

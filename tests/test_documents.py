@@ -36,8 +36,6 @@ BLOCK = re.compile(
     r"(?P<output>\n\n```text\n(?P<shown>.*?)^```$)?",
     re.M | re.S,
 )
-SLOW = re.compile(r"clearhead (train|ablate|distill|serve|export|verify|benchmark|tokenizer)|runs/|train_bpe|fit\(")
-LONG = {"docs/tutorial.md", "docs/guides/vectors.md"}
 """Pages that are slow without such a command."""
 QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")
 SHELL = re.compile(r"[|<>&;$*?`~=(]")
@@ -52,10 +50,6 @@ def blocks(page):
     for number, match in enumerate(BLOCK.finditer(text), start=1):
         if match["reason"] is None and match["kind"] in ("console", "python"):
             yield number, match["kind"], match["code"], match["shown"]
-
-
-def is_slow(page):
-    return page in LONG or any(SLOW.search(code) for _, _, code, _ in blocks(page))
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +181,8 @@ def run_python(code, names, page, output):
         assert matches(shown, printed.getvalue()), f"{page} prints:\n{printed.getvalue()}"
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * is_slow(page)) for page in PAGES])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
 def test_page_does_what_it_shows(page, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("COLUMNS", "120")

@@ -37,6 +37,7 @@ def elsewhere(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_commands_work_without_file_locks_and_resource_limits(tiny_bert, tmp_path):
     (tmp_path / "texts.txt").write_text("hello world\nthe old bridge\n", encoding="utf-8")
     arguments = ["encode", tmp_path / "texts.txt", "-m", tiny_bert, "--precision", "float32", "-o"]

@@ -46,6 +46,7 @@ def test_models_do_not_import_inspection():
             assert "clearhead.inspection" not in path.read_text(encoding="utf-8"), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples_run(name):
     options = doctest.NORMALIZE_WHITESPACE
@@ -70,6 +71,7 @@ def public_definitions(tree):
             yield node
 
 
+@pytest.mark.slow
 def test_public_functions_and_classes_have_docstrings():
     for path in sorted((ROOT / "src/clearhead").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -90,6 +92,7 @@ def inherited(path, name):
     return {method for base in kind.__mro__[1:-1] for method in vars(base)}
 
 
+@pytest.mark.slow
 def test_python_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -254,6 +257,7 @@ def test_workflows_audit_list_components_and_build_the_image():
     assert {*checks["tests"]["strategy"]["matrix"]["os"]} == {"ubuntu-latest", "macos-latest", "windows-latest"}
 
 
+@pytest.mark.slow
 def test_pinned_versions_install_on_all_supported_pythons():
     """The first release of each minor version is the strictest."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))

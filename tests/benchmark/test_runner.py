@@ -21,6 +21,7 @@ def test_limited_instructions_are_part_of_the_report(monkeypatch):
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
 
 
+@pytest.mark.slow
 def test_all_candidates_are_compared_with_the_first():
     lines = []
     result = run_benchmark(
@@ -41,6 +42,7 @@ def test_all_candidates_are_compared_with_the_first():
     assert first.rates[0] > 12
 
 
+@pytest.mark.slow
 def test_peak_memory_is_measured_per_process():
     result = run_benchmark(
         {"small": Candidate(workers.hungry, (1,)), "large": Candidate(workers.hungry, (300,))}, [0], len, rounds=1
@@ -50,6 +52,7 @@ def test_peak_memory_is_measured_per_process():
     assert abs(large.loaded_mib - small.loaded_mib) < 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contestant", "message"),
     [

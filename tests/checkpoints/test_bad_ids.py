@@ -43,6 +43,7 @@ def test_special_ids_of_the_config(folder, key):
         refused(folder, "config.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"]
 )
@@ -55,6 +56,7 @@ def test_special_ids_of_generation_config(folder, key):
         refused(folder, "generation_config.json")
 
 
+@pytest.mark.slow
 def test_ids_in_vocabulary_files(folder, tmp_path):
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     change(folder / "vocab.json", zebra=size + 3)

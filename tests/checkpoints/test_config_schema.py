@@ -108,6 +108,7 @@ def assert_within(ours, theirs, bound=2e-5):
     assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENCODERS)
 @given(data=st.data())
 @settings(max_examples=4)
@@ -142,6 +143,7 @@ def check_new_encoder(name, data, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEQ2SEQ_FAMILIES)
 @given(data=st.data())
 @settings(max_examples=4)

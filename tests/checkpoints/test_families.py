@@ -90,6 +90,7 @@ def test_literal_padding_token_in_a_text(pair):
         assert_within(ours(ids, masks.padding(keep)), expected, keep)
 
 
+@pytest.mark.slow
 def test_saved_model_opens_in_transformers_with_the_same_tensors(pair, tmp_path):
     family, folder, theirs, ours = pair
     _, loaded = load_encoder(folder)
@@ -233,6 +234,7 @@ def test_positions_after_padding_skip_padding():
     assert positions_after_padding(ids, 1).tolist() == [[1, 2, 3, 1, 4, 1], [2, 3, 4, 5, 6, 7]]
 
 
+@pytest.mark.slow
 def test_saved_pooling_opens_in_sentence_transformers(pair, tmp_path):
     from sentence_transformers import SentenceTransformer
 

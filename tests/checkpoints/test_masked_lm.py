@@ -41,6 +41,7 @@ def lively(family, folder, **changes):
     return theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_and_round_trip(family, tmp_path):
     theirs = lively(family, tmp_path / "theirs")
@@ -73,6 +74,7 @@ def first_weight(model):
     return model.head.dense.weight if hasattr(model.head, "dense") else model.output.tokens.weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kind"),
     [

@@ -49,6 +49,7 @@ def test_new_classifier_opens_in_transformers(name, tmp_path):
     assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in model.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPAN_FAMILIES)
 def test_new_span_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")

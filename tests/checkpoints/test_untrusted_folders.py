@@ -88,6 +88,7 @@ def check(message, flag, *words):
         assert word in message, message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CODE)
 def test_convert_runs_no_code_and_does_not_suggest_it(tmp_path, kind):
     flag = tmp_path / "ran"
@@ -97,6 +98,7 @@ def test_convert_runs_no_code_and_does_not_suggest_it(tmp_path, kind):
     assert not (tmp_path / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_convert_of_a_damaged_file(tmp_path, kind):
     (tmp_path / "pytorch_model.bin").write_bytes(DAMAGED[kind])
@@ -111,6 +113,7 @@ def begun(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_resume_runs_no_code_and_does_not_suggest_it(begun, tmp_path):
     shutil.copytree(begun / "run", tmp_path / "run")
     recipe, flag = write_tiny(tmp_path), tmp_path / "ran"
@@ -147,6 +150,7 @@ def opened(folder, index):
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", INDEXES)
 def test_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, index):
     folder, outside = shutil.copytree(tiny_bert, tmp_path / "model"), tmp_path / "outside"

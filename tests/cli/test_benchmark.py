@@ -35,6 +35,7 @@ def test_encoding_is_measured_in_each_precision(tmp_path):
     assert status == 0, err
 
 
+@pytest.mark.slow
 def test_benchmarks_of_empty_files_are_refused(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("")
@@ -74,6 +75,7 @@ def test_training_is_measured_with_a_baseline(tmp_path):
     assert all(float(note.removeprefix("loss ")) < 12 for note in report["notes"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -25,6 +25,7 @@ def texts(tmp_path):
     return tmp_path / "texts.txt"
 
 
+@pytest.mark.slow
 def test_help_and_version_import_no_torch():
     script = (
         "import sys; sys.argv = ['clearhead', '--help']\n"
@@ -67,6 +68,7 @@ def test_package_runs_as_a_module():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"clearhead {__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_encode_to_each_format_and_to_standard_output(texts, tmp_path, minilm):
     expected = minilm.encode(TEXTS.split("\n")[:3])
     for name in ("v.npy", "v.jsonl", "v.parquet"):
@@ -115,6 +117,7 @@ def test_encode_options_reach_the_model(texts, tiny_bert, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_empty_input_gives_an_empty_array(tmp_path, tiny_bert):
     for name in ("v.npy", "v.jsonl", "v.parquet"):
         assert clearhead("encode", "-m", tiny_bert, "-o", tmp_path / name)[0] == 0
@@ -123,6 +126,7 @@ def test_empty_input_gives_an_empty_array(tmp_path, tiny_bert):
     assert pyarrow.parquet.read_table(tmp_path / "v.parquet").num_rows == 0
 
 
+@pytest.mark.slow
 def test_progress_bar_on_a_terminal(texts, tmp_path, tiny_bert):
     import pty
 
@@ -138,6 +142,7 @@ def test_progress_bar_on_a_terminal(texts, tmp_path, tiny_bert):
     assert "tokens/s" in shown
 
 
+@pytest.mark.slow
 def test_bad_input_to_encode(tmp_path, texts, tiny_bert):
     out = tmp_path / "v.npy"
     assert "no such file: nowhere.txt" in refused("encode", "nowhere.txt", "-m", tiny_bert, "-o", out, run=started)
@@ -165,6 +170,7 @@ def broken(folder, tmp_path):
     return copy
 
 
+@pytest.mark.slow
 def test_full_disk_and_closed_pipe(texts, tmp_path, tiny_bert):
     target = tmp_path / "out"
     target.mkdir()
@@ -206,6 +212,7 @@ def test_read_only_folder(texts, tmp_path, tiny_bert):
     assert "cannot be written" in refused("encode", texts, "-m", tiny_bert, "-o", locked / "v.npy")
 
 
+@pytest.mark.slow
 def test_missing_extra_names_the_pip_command(texts, tmp_path, tiny_bert):
     script = (
         "import sys, importlib.util\n"
@@ -225,6 +232,7 @@ def test_missing_extra_names_the_pip_command(texts, tmp_path, tiny_bert):
         assert f'pip install "clearhead[{extra}]"' in done.stderr
 
 
+@pytest.mark.slow
 def test_trace_of_the_full_size_encoder():
     status, out, err = clearhead("trace", "--json")
     assert (status, err) == (0, "")
@@ -234,12 +242,14 @@ def test_trace_of_the_full_size_encoder():
     assert sum(step["parameters"] for step in steps) == 5 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2560 + 4 * 512)
 
 
+@pytest.mark.slow
 def test_trace_of_a_part_names_the_parameters_of_the_model():
     status, out, _ = clearhead("trace", "hello world", "--only", "encoder.layers.0")
     assert status == 0
     assert "18 steps in float32. The model has 15,762,944 parameters." in out
 
 
+@pytest.mark.slow
 def test_trace_of_a_text_and_of_a_model(tiny_bert):
     status, out, _ = clearhead("trace", "hello world this is a test", "--json", "--values")
     steps = json.loads(out)
@@ -284,6 +294,7 @@ def test_evaluate_similarity(tmp_path, tiny_bert):
     assert "no such file" in refused("evaluate", "similarity", tmp_path / "no.csv", "-m", tiny_bert)
 
 
+@pytest.mark.slow
 def test_convert(tiny_bert, tmp_path):
     folder = shutil.copytree(tiny_bert, tmp_path / "old")
     weights = load_file(folder / "model.safetensors")

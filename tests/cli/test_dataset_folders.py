@@ -46,6 +46,7 @@ def test_labels_of_a_saved_dataset_are_the_names_of_its_classes(trained):
     assert config["id2label"] == {"0": "bad", "1": "good"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "count"), [("films/test", 32), ("hub/train", 32), ("hub/test", 4)])
 def test_folders_are_read_by_the_commands(trained, source, count):
     status, out, err = clearhead("encode", source, "--model", "run", "-q", cwd=trained)
@@ -67,6 +68,7 @@ def test_a_folder_with_several_splits_is_refused_with_their_names(trained):
     assert "hub has the splits test, train; choose one" in refused("encode", "hub", "--model", "run", cwd=trained)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_trained_on_a_folder(trained):
     status, _, err = clearhead(
         *("tokenizer", "train", "films/train", "hub/train", "--vocab-size", 300, "-o", "tokenizer"), cwd=trained
@@ -85,6 +87,7 @@ def write_table(path, names, rows):
         csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([*names, *rows])
 
 
+@pytest.mark.slow
 def test_evaluation_finds_a_header_without_options_as_training_does(trained):
     labeled = [(number, ("bad", "good")[label], text) for number, (text, label) in enumerate(ROWS)]
     expected = evaluated(trained, "films/test")
@@ -97,6 +100,7 @@ def test_evaluation_finds_a_header_without_options_as_training_does(trained):
             assert status == 0, err
 
 
+@pytest.mark.slow
 def test_evaluation_uses_the_columns_of_the_recipe(tmp_path):
     names = {"text": "review", "label": "stars"}
     rows = [(number, ("one", "five")[label], text) for number, (text, label) in enumerate(ROWS)]

@@ -109,6 +109,7 @@ def test_missing_extra_names_the_pip_command(data):
         assert f'{package}: pip install "clearhead[evaluate]"' in message
 
 
+@pytest.mark.slow
 def test_evaluate_translation_errors(data, marian, tmp_path):
     evaluate = ["evaluate", "translation"]
     options = ["-r", data / "first", "--hypotheses", data / "hypotheses"]
@@ -139,6 +140,7 @@ def test_evaluate_translation_errors(data, marian, tmp_path):
     assert not os.path.exists(tmp_path / "o")
 
 
+@pytest.mark.slow
 def test_evaluate_existing_summaries(data, tmp_path):
     texts = ["The old bridge was closed. Nobody crossed it.", "A boat came. It was small.", "It rained."]
     golds = ["The bridge was closed.", "A small boat came.", "Rain."]
@@ -157,6 +159,7 @@ def test_evaluate_existing_summaries(data, tmp_path):
     assert json.loads(out) == vars(summary_scores(leads, [golds]))
 
 
+@pytest.mark.slow
 def test_evaluate_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     from clearhead.pipelines.summarizer import summarize
 
@@ -177,6 +180,7 @@ def test_evaluate_summaries_of_a_jsonl_file(marian, generator, tmp_path):
     assert err.count("\n") == any(not part.complete for summary in expected for part in summary.parts)
 
 
+@pytest.mark.slow
 def test_evaluate_summarization_errors(data, marian, tmp_path):
     docs = lines(tmp_path / "docs", ["A.", "B."])
     golds = lines(tmp_path / "golds", ["a"])
@@ -215,6 +219,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_evaluate_a_classifier(classifier, tmp_path):
     from clearhead import TextClassifier
 
@@ -259,6 +264,7 @@ def test_evaluate_classification_writes_predictions(classifier, tmp_path):
     assert "must end in .jsonl" in refused(*arguments, "--output", tmp_path / "predictions.csv")
 
 
+@pytest.mark.slow
 def test_evaluate_classification_errors(classifier, tmp_path):
     for name, content, columns, message in [
         ("a.tsv", "x\tgood\ny\tgoo\n", [], "line 2: no label 'goo'; the nearest is 'good' of 3"),
@@ -297,6 +303,7 @@ def squad(path, **changes):
     return path
 
 
+@pytest.mark.slow
 def test_errors_of_squad_files_name_them(tmp_path):
     make("bert", tmp_path / "reader", "ForQuestionAnswering")
     path, predictions = tmp_path / "squad.json", tmp_path / "predictions.json"

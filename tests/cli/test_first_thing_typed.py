@@ -135,6 +135,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ANSWERED)
 def test_what_is_typed_first_is_answered(folder, what):
     arguments, stdin, lines = ANSWERED[what]
@@ -169,6 +170,7 @@ def test_completion_is_shown_for_the_shell_that_runs_the_command():
     assert "complete -o default -F _clearhead_completion clearhead" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_output_file_has_what_standard_output_has(folder, tmp_path):
     for command, run in ((TRANSLATE, started), (CLASSIFY, clearhead), (SUMMARIZE, clearhead)):
         _, expected, _ = clearhead(*command, "texts.txt", cwd=folder)
@@ -184,6 +186,7 @@ def test_failed_run_keeps_the_previous_output(folder, tmp_path):
     assert (tmp_path / "out.txt").read_text() == "previous\n"
 
 
+@pytest.mark.slow
 def test_sentences_are_translated_one_by_one(folder, tmp_path):
     (tmp_path / "texts.txt").write_text("Hello there. How are you?\n\nDr. No is here.\n")
     status, out, err = clearhead(*TRANSLATE, tmp_path / "texts.txt", "--split-sentences", "--json", cwd=folder)
@@ -206,6 +209,7 @@ def test_translator_of_single_sentences_reports_several():
     assert err == ""
 
 
+@pytest.mark.slow
 def test_summaries_keep_columns(folder):
     arguments = ("table.jsonl", "--column", "body", "--json", "--keep", "id,tags")
     status, out, err = clearhead(*SUMMARIZE, *arguments, cwd=folder)
@@ -221,6 +225,7 @@ def test_summaries_keep_columns(folder):
     assert "already has a column 'parts'" in error
 
 
+@pytest.mark.slow
 def test_kept_columns_stay_with_their_texts(folder, tmp_path):
     for name in ("v.jsonl", "v.parquet"):
         status, _, err = clearhead(
@@ -239,6 +244,7 @@ def test_kept_columns_stay_with_their_texts(folder, tmp_path):
     assert np.array_equal(table["embedding"].to_pylist(), np.array([row["embedding"] for row in rows], np.float32))
 
 
+@pytest.mark.slow
 def test_each_line_typed_at_a_terminal_is_answered_at_once(folder):
     terminal, stdin = pty.openpty()
     with subprocess.Popen(

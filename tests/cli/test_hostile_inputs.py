@@ -131,6 +131,7 @@ def test_formats_are_recognized_by_their_first_bytes(tmp_path, tiny_bert, kind):
         assert fix in message
 
 
+@pytest.mark.slow
 def test_advice_about_encodings_names_only_options_of_the_command(tmp_path, tiny_bert):
     texts, rows, out = tmp_path / "a.txt", tmp_path / "a.jsonl", tmp_path / "out"
     texts.write_bytes(b"one\ntw\xff\n")
@@ -155,6 +156,7 @@ def test_utf8_is_not_mistaken_for_another_encoding(text):
         check_text_format(content, "a.txt")
 
 
+@pytest.mark.slow
 def test_gzip_is_recognized_by_content(tmp_path, tiny_bert):
     one, other = tmp_path / "a.txt", tmp_path / "a.txt.gz"
     content = "".join(f"line {number}\n" for number in range(3000)).encode()
@@ -229,6 +231,7 @@ def test_long_fields_of_csv(tmp_path, tiny_bert):
     assert csv.field_size_limit() == limit
 
 
+@pytest.mark.slow
 def test_wrong_option_is_a_one_line_error_with_a_suggestion():
     for arguments, words in (
         (("encode", "--pooling", "meen"), ("--pooling", "'mean', 'cls', 'max'", "did you mean 'mean'?", "encode -h")),
@@ -257,6 +260,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 def test_full_disk_names_the_output(tmp_path, tiny_bert, name):
     (tmp_path / "texts.txt").write_text("the old bridge\n" * 50)
@@ -264,6 +268,7 @@ def test_full_disk_names_the_output(tmp_path, tiny_bert, name):
     assert refused(*arguments, hook=small_files) == f"clearhead: error: {tmp_path / name}: File too large\n"
 
 
+@pytest.mark.slow
 def test_full_disk_names_the_file_of_every_command(tmp_path, tiny_bert):
     pickled = tmp_path / "pickled"
     pickled.mkdir()
@@ -315,6 +320,7 @@ def test_full_standard_output(tmp_path, tiny_bert):
 BIG = 10**30
 
 
+@pytest.mark.slow
 def test_integers_beyond_64_bits(texts, tmp_path, tiny_bert):
     for arguments, words in (
         (("encode", texts, "-m", tiny_bert, "--max-length", BIG), "max_length"),
@@ -364,20 +370,7 @@ def test_recipe_values_beyond_64_bits(tmp_path, key, value):
     assert "less than 9223372036854775808" in message
 
 
-@pytest.mark.parametrize(
-    "content", ["a: " + "9" * 5000, "a: 2020-13-45", "{" * 3000, "a: !!python/object/new:os.system [ls]"]
-)
-def test_recipes_that_are_not_yaml(tmp_path, content):
-    (tmp_path / "recipe.yaml").write_text(content)
-    expected = "nested too deeply" if content.startswith("{") else "not YAML"
-    message = refused("train", tmp_path / "recipe.yaml")
-    assert f"recipe.yaml is {expected}" in message
-    assert "sys." not in message
-    if content.startswith("a: "):
-        recipe = write_tiny(tmp_path)
-        assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_resume_of_a_damaged_run(tmp_path):
     recipe = tiny(tmp_path)

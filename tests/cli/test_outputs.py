@@ -84,6 +84,7 @@ def test_files_of_models_and_indexes_are_not_overwritten(models, tmp_path, argum
     assert (path.read_bytes() if path.exists() else None) == before
 
 
+@pytest.mark.slow
 def test_results_in_the_folder_of_a_model_are_replaced(models, tmp_path):
     (tmp_path / "a.txt").write_text("hello world\n")
     folder = shutil.copytree(models / "bert", tmp_path / "bert")
@@ -191,6 +192,7 @@ def test_kept_values_that_are_not_unicode(models, tmp_path, value, message):
         assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [200, 800, 900, 950, 985])
 def test_deeply_nested_kept_values(models, tmp_path, depth):
     value = "[" * depth + "]" * depth
@@ -209,6 +211,7 @@ def test_deeply_nested_kept_values(models, tmp_path, depth):
         assert status == 0 or depth > 500
 
 
+@pytest.mark.slow
 def test_kept_dates_that_python_does_not_have(models, tmp_path):
     times = {
         "nanoseconds": pa.array([1_700_000_000_000_000_001, None], pa.timestamp("ns")),

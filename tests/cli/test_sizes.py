@@ -50,6 +50,7 @@ def changed(folder, target, file="config.json", **changes):
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -136,9 +137,8 @@ SECTIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    "key", ["model.d_model", *(pytest.param(key, marks=pytest.mark.slow) for key in [*SECTIONS][1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("key", SECTIONS)
 def test_sizes_in_a_recipe(tmp_path, key):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec(tmp_path)))

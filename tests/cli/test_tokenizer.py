@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from support.command import clearhead, refused, started
 from support.models.seq2seq import make
@@ -18,6 +19,7 @@ def files(folder):
     return [folder / "train.en", folder / "train.de"]
 
 
+@pytest.mark.slow
 def test_tokenizer_of_both_languages_in_a_translator(tmp_path):
     sources, folder = files(tmp_path), tmp_path / "model"
     tokenizer = train_bpe([*ENGLISH.splitlines(), *GERMAN.splitlines()], vocab_size=400)
@@ -67,6 +69,7 @@ def test_warning_for_a_small_vocabulary(tmp_path):
     assert int(clearhead(*train, "--min-frequency", 1)[1].split()[0]) > size
 
 
+@pytest.mark.slow
 def test_tokenizer_train_errors(tmp_path):
     source, *_ = files(tmp_path)
     (tmp_path / "empty").write_text("\n\n")

@@ -20,6 +20,7 @@ from clearhead.io.locks import OutputBusyError, writer_lock
 from clearhead.runtime.vectors import EncodeOptions
 
 
+@pytest.mark.slow
 @given(count=st.integers(0, 60), window=st.integers(1, 70))
 @settings(max_examples=15)
 def test_stream_yields_the_vectors_of_encode(encoder, count, window):
@@ -101,6 +102,7 @@ def test_two_runs_do_not_write_one_file(encoder, corpus, tmp_path):
     assert encode_corpus(encoder, Corpus([corpus]), tmp_path / "v.npy").texts == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["the resume file is read", "the part file is opened", "the output is written"])
 def test_run_is_locked_from_the_first_read_to_the_last_rename(
     encoder, tiny_bert, corpus, tmp_path, monkeypatch, moment
@@ -135,6 +137,7 @@ def test_run_is_locked_from_the_first_read_to_the_last_rename(
     assert sorted(os.listdir(tmp_path)) == ["texts.txt", "v.npy"]
 
 
+@pytest.mark.slow
 def test_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     command = f"{COMMAND} encode <(seq 50) -m {tiny_bert} -o {tmp_path / 'v.npy'} -q"
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
@@ -144,6 +147,7 @@ def test_pipe_is_encoded_and_cannot_be_resumed(tiny_bert, tmp_path):
     assert "pipes cannot be resumed, because they cannot be read twice; give a file" in done.stderr
 
 
+@pytest.mark.slow
 def test_interrupt_ends_a_run_that_waits_for_input(tiny_bert, tmp_path):
     command = [str(part) for part in (COMMAND, "encode", "-m", tiny_bert, "-o", tmp_path / "v.npy")]
     options = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}

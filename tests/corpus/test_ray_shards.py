@@ -126,6 +126,7 @@ def running():
         yield int(pid), name
 
 
+@pytest.mark.slow
 def test_invalid_options_are_reported_before_encoding(bert, tmp_path):
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "deep").mkdir()

@@ -28,6 +28,7 @@ from clearhead.runtime.int8 import files
 from clearhead.runtime.vectors import EncodeOptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 @pytest.mark.parametrize("stop", [1, 3, 7])
 def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, name, stop):
@@ -160,6 +161,7 @@ def test_resume_after_sigkill_at_a_random_time(tiny_bert, tmp_path, name):
     assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v.npy", "v.jsonl", "v.parquet"])
 def test_full_disk_can_be_resumed(corpus, tiny_bert, tmp_path, name, encoder):
     arguments = ["encode", corpus, "-m", tiny_bert, "-o", tmp_path / name, "--precision", "float32", "-q"]

@@ -197,6 +197,7 @@ def test_other_paths_are_unchanged(tmp_path):
         assert data_files(path) == [path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store_schema", [True, False], ids=["dictionary", "text"])
 def test_rows_that_share_a_long_text_do_not_multiply_the_memory(tmp_path, store_schema):
     text, path = "a " * 2**19, tmp_path / "a.parquet"

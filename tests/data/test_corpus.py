@@ -66,6 +66,7 @@ def test_bad_columns_name_file_and_line(tmp_path):
         Corpus([tmp_path / "good.parquet", tmp_path / "b.parquet"])
 
 
+@pytest.mark.slow
 def test_parquet_is_read_in_pieces(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": ["x" * 200 + str(i) for i in range(150_000)]}), path)

@@ -70,6 +70,7 @@ def test_auto_uses_accurate_weights_only(quantized, tmp_path, monkeypatch):
     assert TextEncoder.from_pretrained(folder, device="cpu").precision.name == "bfloat16"
 
 
+@pytest.mark.slow
 def test_verify_checks_the_weights(quantized, monkeypatch):
     monkeypatch.setattr(checks, "has_compiler", lambda: False)
     before, after = (
@@ -85,6 +86,7 @@ def test_verify_checks_the_weights(quantized, monkeypatch):
     assert unquantized.error < after.error
 
 
+@pytest.mark.slow
 def test_compiled_models_have_no_8_bits(quantized):
     folder = quantized[0] / "int8"
     with pytest.raises(ValueError, match="int8 has its own kernels and cannot be compiled; omit one of the two"):
@@ -121,6 +123,7 @@ def test_auto_warns_of_damaged_weights(quantized, tmp_path, caplog):
     assert "run `clearhead quantize` again" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_copy_has_the_shortlist(tmp_path):
     source = tmp_path / "marian"
     source.mkdir()
@@ -174,6 +177,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_tensors_that_do_not_fit_the_model_never_reach_the_kernels(quantized, tmp_path, damage):
     folder = shutil.copytree(quantized[0] / "int8", tmp_path / "copy")
@@ -216,6 +220,7 @@ def test_command(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "marian"])
 def test_command_reports_truncated_texts_once(tmp_path, model):
     if model == "bert":
@@ -242,6 +247,7 @@ def test_strict_refuses_another_precision(tmp_path):
     assert "Computing in" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["m2m100", "nllb"])
 def test_multilingual_model_needs_no_target_language(tmp_path, family):
     (tmp_path / family).mkdir()

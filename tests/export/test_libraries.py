@@ -33,6 +33,7 @@ def marian(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
     status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "sentence-transformers")
     assert status == 0, err
@@ -41,6 +42,7 @@ def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path):
     assert np.abs(theirs - ours).max() <= 1e-4
 
 
+@pytest.mark.slow
 def test_a_reranker_exports_to_a_cross_encoder(tmp_path):
     families.make("bert", tmp_path, "ForSequenceClassification", num_labels=1)
     pairs = [(one, other) for one in TEXTS for other in TEXTS]
@@ -52,6 +54,7 @@ def test_a_reranker_exports_to_a_cross_encoder(tmp_path):
         np.testing.assert_allclose(theirs, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_transformers_translates_the_same(marian, tmp_path):
     status, _, err = started("export", marian, tmp_path / "out", "--to", "transformers")
     assert status == 0, err
@@ -79,6 +82,7 @@ def test_every_encoder_decoder_exports_to_transformers_and_ctranslate2(tmp_path,
         assert report.error["in float32"] <= parity.MAX_ERROR
 
 
+@pytest.mark.slow
 def test_ctranslate2_translates_the_same(tmp_path):
     status, _, err = clearhead("export", "tatoeba-en-de", tmp_path / "out", "--to", "ctranslate2")
     assert status == 0, err
@@ -92,6 +96,7 @@ def test_ctranslate2_translates_the_same(tmp_path):
         assert reference.hypotheses[0] == [word for word in generated.tokens if word != "</s>"]
 
 
+@pytest.mark.slow
 def test_ctranslate2_gives_the_same_hidden_states(bert, tmp_path):
     status, _, err = clearhead("export", bert, tmp_path / "out", "--to", "ctranslate2")
     assert status == 0, err

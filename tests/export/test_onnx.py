@@ -65,6 +65,7 @@ def near(result, expected):
     assert np.abs(result - expected).max() <= 1e-4 * max(1.0, np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_vectors_for_any_batch_size_and_length(bert, count):
     folder, graphs = bert
@@ -103,6 +104,7 @@ def test_graph_of_a_short_example_holds_the_windows(tmp_path):
     near(vectors(tmp_path / "onnx" / "model.onnx", encoder, long), encoder.encode(long))
 
 
+@pytest.mark.slow
 def test_parity_check_includes_a_text_of_maximum_length(tmp_path, bert):
     assert example_inputs.example_inputs(load_pipeline(bert[0]), ["hello"])[0].long["input_ids"].shape == (2, 24)
     families.make("modernbert", tmp_path, local_attention=600, max_position_embeddings=1000)

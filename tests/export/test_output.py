@@ -49,6 +49,7 @@ def test_unrelated_files_are_kept(bert, tmp_path):
     assert files(full) == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_empty_folder_and_an_earlier_export_are_replaced(bert, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
@@ -80,6 +81,7 @@ clearhead.cli.main.main()
 """
 
 
+@pytest.mark.slow
 def test_missing_write_permission_is_an_error():
     with tempfile.TemporaryDirectory() as name:  # pytest's own is for one user alone
         folder = Path(name)

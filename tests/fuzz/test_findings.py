@@ -126,15 +126,6 @@ def test_messages_do_not_repeat_a_long_header(bert):
     refused(opened(bert), "model.safetensors", "not a safetensors file")
 
 
-def test_merges_of_another_vocabulary(tmp_path):
-    folders.bart(tmp_path)
-    for name in ("tokenizer.json",):
-        (tmp_path / name).unlink(missing_ok=True)
-    with (tmp_path / "merges.txt").open("a") as file:
-        file.write("x " + "[" * 100_000 + "\n")
-    refused(opened(tmp_path), "merges.txt")
-
-
 def test_half_surrogates_in_json(bert, tmp_path):
     change(bert / "tokenizer_config.json", cls_token="\ud800")
     refused(opened(bert), "tokenizer_config.json", "surrogate")
@@ -303,6 +294,7 @@ def test_documents_of_another_form(index, document):
     refused(lambda: Index.open(index.folder).search(["hello"], 2), "documents.jsonl is damaged")
 
 
+@pytest.mark.slow
 def test_damaged_graph_is_made_again(index):
     expected = index.search("hello", approximate=True)
     path = index.folder / "graph.usearch"
@@ -358,6 +350,7 @@ def test_damaged_metrics_are_named(tmp_path, content):
     refused(lambda: read_metrics(tmp_path / "metrics.csv"), tmp_path / "metrics.csv", "remove it")
 
 
+@pytest.mark.slow
 def test_errors_of_a_training_name_the_file_or_the_key(tmp_path):
     def train_with(**changes):
         train(read_recipe(write_tiny(tmp_path, **changes)))

@@ -73,6 +73,7 @@ def test_blank_as_a_token_without_an_embedding_is_refused_with_the_file(bert):
     refused(lambda: load_pipeline(bert), path, "token ' ' has the id")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "value", "word"),
     [
@@ -106,6 +107,7 @@ def test_tokenizer_of_another_script_needs_no_token_for_english(tmp_path):
     assert TextEncoder.from_pretrained(folder).encode(["漢字"]).any()
 
 
+@pytest.mark.slow
 def test_message_about_a_long_token_is_short(bert):
     (bert / "tokenizer.json").unlink(missing_ok=True)
     with (bert / "vocab.txt").open("a") as file:
@@ -160,3 +162,11 @@ def test_empty_texts_without_special_tokens(bert, pooling):
     np.testing.assert_array_equal(
         encoder.encode(["", "hello"], pooling=pooling)[0], encoder.encode("", pooling=pooling)
     )
+
+
+def test_merges_of_another_vocabulary(tmp_path):
+    folders.bart(tmp_path)
+    (tmp_path / "tokenizer.json").unlink(missing_ok=True)
+    with (tmp_path / "merges.txt").open("a") as file:
+        file.write("x " + "[" * 100_000 + "\n")
+    refused(opened(tmp_path), "merges.txt")

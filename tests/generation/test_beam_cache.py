@@ -1,5 +1,6 @@
 """The beams of a sentence share a cache row, with the results of separate rows."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from clearhead.generation.beam_cache import BeamDecoderCache
 seeds = st.integers(0, 2**16)
 
 
+@pytest.mark.slow
 @given(seeds, st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 12), st.booleans())
 def test_beams_that_share_a_cache_row_equal_separate_rows(seed, sentences, num_beams, prompt, steps, relative):
     torch.manual_seed(seed)

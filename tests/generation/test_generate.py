@@ -128,6 +128,7 @@ def check_beams(pair, beams, power, rule, changes):
     return outputs
 
 
+@pytest.mark.slow
 def test_beams_with_every_stopping_rule(pair):
     lengths = set()
     for number, (power, rule) in enumerate(RULES):
@@ -144,6 +145,7 @@ def test_beams_in_every_combination(pair, beams, changes):
         check_beams(pair, beams, power, rule, changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_forced_prefix_and_two_end_tokens(pair, beams):
     theirs, ours = pair
@@ -173,6 +175,7 @@ def test_one_beam_is_greedy(pair):
         assert best[0].log_probs == pytest.approx(one.log_probs, abs=1e-5)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 12), min_size=1, max_size=5), st.sampled_from([1, 3]))
 @settings(max_examples=6)
 def test_output_does_not_depend_on_batch(pair, seed, lengths, beams):
@@ -199,6 +202,7 @@ def test_sources_of_different_lengths_are_encoded_packed(pair, monkeypatch):
     assert not decoding.memory[~keep].any()
 
 
+@pytest.mark.slow
 def test_log_probs_equal_teacher_forcing(pair):
     """The log-probabilities of a search equal those of teacher forcing."""
     _, ours = pair
@@ -244,6 +248,7 @@ def test_finished_sentences_are_dropped(pair):
         assert beams > 1 or rows[-1][0] < 4 or len(rows) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 3])
 def test_keep_outputs_leaves_outputs_unchanged(pair, beams):
     """A search overwrites the logits, except inside `keep_outputs`."""

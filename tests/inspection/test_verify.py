@@ -33,6 +33,7 @@ def failed(certificate):
     return {check.name for check in certificate.checks if not check.holds}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_correct_encoder_passes(name, tmp_path):
     families.make(name, tmp_path)
@@ -54,6 +55,7 @@ def test_correct_head_passes(name, kind, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_reports_fault_in_head(tmp_path, monkeypatch):
     families.make("bert", tmp_path, "ForSequenceClassification")
     save_with_head = EncoderFamily.save_with_head
@@ -91,6 +93,7 @@ def test_summary_names_skipped_head(tmp_path):
     assert "BertForMaskedLM" in check.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)
 def test_correct_encoder_decoder_passes(name, tmp_path):
     # Trained weights keep the scale of activations: std times sqrt(width) has the median 1.05 in the bundled
@@ -102,6 +105,7 @@ def test_correct_encoder_decoder_passes(name, tmp_path):
     assert {check.name for check in certificate.checks} >= {"cached = uncached", "one beam = greedy", "unbatched"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", seq2seq.FAMILIES)
 def test_large_random_weights_fail_only_bfloat16(name, tmp_path):
     seq2seq.make(name, tmp_path)
@@ -164,6 +168,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "where", "name", "fault", "expected"), FAULTS)
 def test_reports_fault(family, where, name, fault, expected, tmp_path, monkeypatch):
     family, _, default_sizes = family.partition(" with ")

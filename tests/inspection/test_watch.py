@@ -175,6 +175,7 @@ def test_plot_of_generation_uses_last_complete_batch():
         torch.testing.assert_close(own, alone.get(0, 0)[0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_plot(tmp_path):
     model, path = Decoder(8, 8, 2, 0.1, 2).eval(), tmp_path / "a.png"
     with watch(model) as records:

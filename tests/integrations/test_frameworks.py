@@ -114,6 +114,7 @@ for name in ("langchain", "llama_index", "sklearn"):
 """
 
 
+@pytest.mark.slow
 def test_frameworks_are_imported_on_request_and_a_missing_one_is_named_with_its_extra():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     imported, *messages = done.stdout.splitlines()

@@ -12,6 +12,8 @@ from support.models.families import make
 
 import clearhead
 
+pytestmark = pytest.mark.slow
+
 LABELS = {"id2label": {0: "good", 1: "bad", 2: "new"}, "label2id": {"good": 0, "bad": 1, "new": 2}}
 TEXT, PAIR = "hello world", {"text": "the old bridge", "text_pair": "was closed"}
 

@@ -11,6 +11,7 @@ from clearhead.pipelines.auto import load_pipeline
 LONG = [[[["deep"] * 9] * 9] * 9] * 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
 @pytest.mark.parametrize("family", ["bert", "camembert", "deberta-v2", "modernbert", "albert", "eurobert", "marian"])
 def test_message_about_a_long_value_is_short(tmp_path, family, name):

@@ -57,6 +57,7 @@ def test_second_process_is_refused_with_the_holder(tmp_path, lock, kind):
     assert os.listdir(tmp_path) == (["out"] if kind == "folder" else [])
 
 
+@pytest.mark.slow
 def test_no_update_is_lost_with_many_processes(tmp_path):
     path = tmp_path / "count"
     path.write_text("0")
@@ -115,6 +116,7 @@ def test_all_paths_of_a_folder_share_one_lock(tmp_path):
             pass
 
 
+@pytest.mark.slow
 def test_killed_process_is_not_named(tmp_path):
     with holding(tmp_path / "out") as process:
         process.kill()
@@ -231,4 +233,14 @@ def test_lock_file_of_another_user(tmp_path, monkeypatch):
     assert lock_file.exists()
     with writer_lock(output):  # the killed process does not keep this user from writing
         assert json.loads(lock_file.read_text())["pid"] == os.getpid()
+    assert os.listdir(tmp_path) == []
+
+
+def test_interrupt_while_locking_leaves_no_file(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(locks, "_write_holder", interrupt)
+    with pytest.raises(KeyboardInterrupt), writer_lock(tmp_path / "out"):
+        pass
     assert os.listdir(tmp_path) == []

@@ -78,6 +78,7 @@ def fail_to_read(error):
     Corpus.read = read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -98,6 +99,7 @@ def without_memory():
     memory.available_memory = lambda device=None: 2**24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["encode", "index", "classify", "translate"])
 def test_text_that_the_memory_cannot_hold_is_named(tiny_bert, tmp_path, command):
     character = "x" if command == "translate" else "\0"  # WordPiece cuts long words

@@ -50,6 +50,7 @@ def test_error_has_one_line_even_if_the_name_has_two(tiny_bert, unreadable, tmp_
     assert refused("encode", path, "-m", tiny_bert, "-o", tmp_path / "out.npy", "-q") == expected
 
 
+@pytest.mark.slow
 def test_each_command_names_the_input_that_cannot_be_read(tiny_bert, unreadable, tmp_path):
     text, table, data = unreadable("bad.txt"), unreadable("bad.csv"), unreadable("bad.json")
     (tmp_path / "classifier").mkdir()

@@ -23,6 +23,7 @@ def test_limit_excludes_avx_vnni(monkeypatch, variable, has_vnni):
     assert cpu.has("avx2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "expected"), [("default", []), ("avx2", ["avx2"])])
 def test_limited_process_uses_no_faster_kernels(capability, expected):
     code = "from clearhead.kernels.native import library; print([*library.supported()])"

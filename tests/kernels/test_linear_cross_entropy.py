@@ -82,6 +82,7 @@ def test_r_drop_equals_mean_loss_plus_divergence(n, d, v, smoothing, bias):
     assert_same(ours, 3 * (mean + 1.7 * r_drop(*logits)), [one, other, weight, b])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_chunks")
 def test_r_drop_gradient_with_one_trained_pass():
     (one, weight, b), targets = parts(7, 3, 5, dtype=torch.float64)
@@ -129,6 +130,7 @@ def test_frozen_tensors_get_no_gradient(trained):
     assert_same(*losses, [tensors[number] for number in trained])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_chunks")
 def test_gradients_pass_gradcheck():
     tensors, targets = parts(7, 3, 5, dtype=torch.float64)

@@ -15,6 +15,7 @@ from clearhead.kernels.attention import scaled_dot_product_attention
 lengths_of_texts = st.lists(st.integers(1, 20), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(lengths=lengths_of_texts, seed=st.integers(0, 2**16), causal=st.booleans(), window=st.none() | st.integers(0, 5))
 def test_attention(lengths, seed, causal, window):
     torch.manual_seed(seed)
@@ -58,6 +59,7 @@ def model(request, tmp_path_factory):
     return load_encoder(folder)[0]
 
 
+@pytest.mark.slow
 @given(lengths=lengths_of_texts, seed=st.integers(0, 2**16))
 @settings(max_examples=12)
 def test_packing_padding_and_order_do_not_change_vectors(model, lengths, seed):

@@ -115,6 +115,7 @@ for call in (TextEncoder.from_pretrained().encode, TextToText.from_pretrained().
 """
 
 
+@pytest.mark.slow
 def test_wrong_texts_are_refused_with_the_fix():
     # in another process, because the type checks of the tests would refuse some of them first
     script = SCRIPT.format(", ".join(texts for texts, _ in WRONG_TEXTS))

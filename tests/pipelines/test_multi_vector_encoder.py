@@ -73,6 +73,7 @@ def assert_agree(ours, theirs):
     np.testing.assert_allclose(scores, theirs.similarity(queries, documents), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "expansion"), CASES)
 def test_vectors_equal_those_of_sentence_transformers_both_ways(family, expansion, tmp_path):
     theirs = their_model(tmp_path, family, EXPANSIONS[expansion])

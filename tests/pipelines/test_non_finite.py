@@ -153,6 +153,7 @@ def test_encode_names_file_and_line(folders, lines, output):
     assert "standard input, line 2: " in line
 
 
+@pytest.mark.slow
 def test_resumed_encode_names_line(folders, lines):
     source, output = lines / "long.txt", lines / "v.npy"
     good = "hello\n" * 5000
@@ -164,6 +165,7 @@ def test_resumed_encode_names_line(folders, lines):
         assert f"{source}, line 5001: " in err
 
 
+@pytest.mark.slow
 def test_translate_summarize_classify_and_answer_name_file_and_line(folders, lines):
     translator = ["--model", folders / "translator", "--precision", "float32", "--max-new-tokens", 3]
     assert f"{lines / 'c.txt'}, line 2: " in refused("translate", lines / "c.txt", *translator)
@@ -176,6 +178,7 @@ def test_translate_summarize_classify_and_answer_name_file_and_line(folders, lin
     assert f"{lines / 'c.txt'}: " in refused("answer", *reader, lines / "c.txt")
 
 
+@pytest.mark.slow
 def test_evaluate_names_file_and_line(folders, lines):
     pairs = lines / "pairs.csv"
     rows = "hello,world,1\n\nthe bridge,after the storm,2\nhello,test,3\n"
@@ -203,6 +206,7 @@ def test_evaluate_answers_names_the_question(folders, lines):
     assert f"{source}, question q7: " in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "broken", "translator", "broken-translator"])
 def test_view_and_attention_maps_name_text_and_model(folders, tmp_path, name):
     model = ["--model", folders / name]

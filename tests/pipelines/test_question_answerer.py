@@ -126,6 +126,7 @@ def test_more_pairs_than_one_chunk(bert):
 words = st.text(st.sampled_from("ab.?! \t\né中😀ﬁİ\u200b\u0301"), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @given(st.lists(words, min_size=1, max_size=4), st.booleans(), st.integers(1, 9))
 def test_answer_is_substring_of_context(bert, parts, no_answer, longest):
     context = "x" + " ".join(parts)
@@ -249,6 +250,7 @@ def test_tokenizer_without_token_types(qa_folder, tmp_path):
     assert with_types.score != pytest.approx(without.score, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_bfloat16_and_a_saved_folder(pair, tmp_path):
     reader, _, _ = pair
     reader.save_pretrained(tmp_path)
@@ -289,6 +291,7 @@ def test_errors_name_the_pair(bert):
         answers(bert, [(QUESTION, "a")] * 300 + [(QUESTION, "")])
 
 
+@pytest.mark.slow
 def test_wrong_types_raise_helpful_value_error(qa_folder):
     # in a process without the runtime type checks of the tests
     script = f"""

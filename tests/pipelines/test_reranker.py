@@ -43,6 +43,7 @@ def reranker(folder):
     return Reranker.from_pretrained(folder, precision="float32", device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_equal_those_of_cross_encoder_both_ways(family, tmp_path):
     make(family, tmp_path, "ForSequenceClassification", **ONE)
@@ -123,6 +124,7 @@ def test_rank_equals_cross_encoder_and_keeps_the_order_of_equal_scores(folder, r
     assert reranker.score([]).shape == (0,)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(VOCABULARY[5:]), min_size=1, max_size=50).map(" ".join), min_size=1, max_size=9)
@@ -169,6 +171,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_clear_error(folder):
     # in a process without the type checks of the tests, which would refuse some of it first
     script = f"""
@@ -191,6 +194,7 @@ def test_a_one_label_classifier_can_be_saved(folder, tmp_path):
     CrossEncoder(str(tmp_path), device="cpu")  # transformers rejects a problem_type of one label
 
 
+@pytest.mark.slow
 def test_the_command(folder, reranker, tmp_path):
     (tmp_path / "queries.txt").write_text("hello the\nthe bridge\n")
     (tmp_path / "documents.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in DOCUMENTS))

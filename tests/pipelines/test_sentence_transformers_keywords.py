@@ -170,6 +170,7 @@ def test_mteb_gives_the_scores_of_sentence_transformers(ours, theirs, tmp_path, 
     assert 0 < scores[0]["ndcg_at_10"] < 1
 
 
+@pytest.mark.slow
 def test_mteb_distinguishes_models_by_a_hash(ours, folder, tmp_path):
     pytest.importorskip("mteb")
     assert ours.mteb_model_meta.name == f"clearhead/{folder.name}"

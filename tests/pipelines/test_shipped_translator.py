@@ -58,12 +58,14 @@ def test_translations_of_ten_sentences(translator):
     assert translator.generate(lines(SENTENCES[name_of(translator)])[:10]) == expected
 
 
+@pytest.mark.slow
 def test_shipped_translator_is_the_default_of_translate():
     status, out, err = started("translate", "--precision", "float32", ENGLISH)
     assert (status, err) == (0, "")
     assert out.splitlines() == GERMAN
 
 
+@pytest.mark.slow
 def test_german_texts_are_translated_to_english(tmp_path):
     german = tmp_path / "texts.txt"
     german.write_text("\n".join(lines(SENTENCES["tatoeba-de-en"])[:10]), encoding="utf-8")
@@ -100,6 +102,7 @@ def test_shipped_translators_are_small():
     assert sizes["*"] <= 60_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 5])
 def test_tokens_equal_transformers(translator, beams):
     transformers = pytest.importorskip("transformers")
@@ -119,6 +122,7 @@ def test_tokens_equal_transformers(translator, beams):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 5])
 def test_texts_equal_ctranslate2(translator, beams, tmp_path):
     ctranslate2, transformers = pytest.importorskip("ctranslate2"), pytest.importorskip("transformers")

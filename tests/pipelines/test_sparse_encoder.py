@@ -24,6 +24,7 @@ def assert_within(ours, theirs, bound=1e-5):
     assert (np.linalg.norm(ours - theirs, axis=-1) / np.linalg.norm(theirs, axis=-1)).max() < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("camembert", "xlm-roberta", "roberta")])
 def test_vectors_equal_those_of_sentence_transformers_both_ways(family, tmp_path):
     make(family, tmp_path, "ForMaskedLM")

@@ -74,6 +74,7 @@ def test_bfloat16_is_close_to_transformers(pair):
     torch.testing.assert_close(rows, logits(folder, theirs).softmax(dim=-1), atol=0.1, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_command(pair, tmp_path, tiny_bert):
     folder, theirs = pair
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")

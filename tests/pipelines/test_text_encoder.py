@@ -37,6 +37,7 @@ def theirs(minilm_folder):
     return SentenceTransformer(str(minilm_folder), device="cpu")
 
 
+@pytest.mark.slow
 def test_minilm_equals_sentence_transformers(minilm, theirs):
     ours, expected = minilm.encode(SENTENCES + NAUGHTY), theirs.encode(SENTENCES + NAUGHTY)
     assert ours.dtype == np.float32
@@ -46,6 +47,7 @@ def test_minilm_equals_sentence_transformers(minilm, theirs):
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_the_cosine(minilm, minilm_folder):
     half = TextEncoder.from_pretrained(minilm_folder, precision="bfloat16", device="cpu")
     cosines = (half.encode(SENTENCES) * minilm.encode(SENTENCES)).sum(axis=1)
@@ -105,6 +107,7 @@ words = st.sampled_from(
 text = st.lists(words, max_size=40).map(" ".join)
 
 
+@pytest.mark.slow
 @given(st.lists(text, min_size=1, max_size=12), st.integers(0, 2**16), st.sampled_from([16, 100, 2048, 100_000]))
 @settings(max_examples=12)
 def test_vectors_do_not_depend_on_batch_order_and_padding(minilm, texts, seed, batch_tokens):

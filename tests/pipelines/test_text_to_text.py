@@ -33,6 +33,7 @@ def translator(marian):
     return marian[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_texts_equal_transformers(marian, beams):
     folder, theirs, ours = marian
@@ -46,6 +47,7 @@ def test_texts_equal_transformers(marian, beams):
     assert [text for text, source in zip(outputs, TEXTS, strict=True) if not source.strip()] == ["", ""]
 
 
+@pytest.mark.slow
 def test_details(translator):
     plain = translator.generate(TEXTS, beam_size=3, max_new_tokens=8)
     outputs = translator.generate(TEXTS, beam_size=3, max_new_tokens=8, num_return_sequences=3, return_details=True)
@@ -64,6 +66,7 @@ def test_details(translator):
             assert other.complete == (other.token_ids[-1] in translator.model.config.eos_ids)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([*TEXTS, "x", "storm " * 9]), max_size=6), st.sampled_from([{}, {"beam_size": 1}]))
 @settings(max_examples=6)
 def test_outputs_do_not_depend_on_other_texts(translator, texts, options):
@@ -72,6 +75,7 @@ def test_outputs_do_not_depend_on_other_texts(translator, texts, options):
     assert outputs == [translator.generate([text], max_new_tokens=5, **options)[0] for text in texts]
 
 
+@pytest.mark.slow
 def test_prefixes_are_forced_and_do_not_count(translator):
     texts = [TEXTS[0], TEXTS[2], TEXTS[4]]
     prefixes = ["Die alte Brücke", "", "Ist"]
@@ -88,6 +92,7 @@ def test_prefixes_are_forced_and_do_not_count(translator):
         translator.generate(texts, prefixes=[*prefixes, "Das"])
 
 
+@pytest.mark.slow
 def test_samples_depend_on_seed_only(translator):
     def sampled(texts, seed, **options):
         return translator.generate(texts, do_sample=True, seed=seed, max_new_tokens=10, **options)
@@ -136,6 +141,7 @@ def test_stream_equals_generate(translator, options, prefix):
     assert list(translator.stream(" ")) == []
 
 
+@pytest.mark.slow
 def test_stream_emits_whole_characters(tmp_path):
     folders.bart(tmp_path, lively=True)
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -154,6 +160,7 @@ def test_warning_names_truncated_text(translator, caplog):
         translator.generate([TEXTS[0], long], strict=True)
 
 
+@pytest.mark.slow
 def test_generate_iter_reads_in_windows(translator):
     read = []
 
@@ -182,6 +189,7 @@ def test_invalid_options_raise(translator):
     assert translator.generate([]) == []
 
 
+@pytest.mark.slow
 def test_saved_folder_generates_equal_texts(marian, tmp_path):
     *_, ours = marian
     ours.save_pretrained(tmp_path)
@@ -200,6 +208,7 @@ def test_bfloat16_keeps_the_float32_weights(marian, tmp_path):
     assert low.inference_model.target_embedding.tokens.weight is low.model.target_embedding.tokens.weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["mbart", "mbart50", "nllb", "m2m100"])
 def test_models_that_require_languages(family, tmp_path):
     theirs = folders.m2m100(tmp_path) if family == "m2m100" else folders.plain(family, tmp_path)
@@ -230,6 +239,7 @@ def test_models_that_require_languages(family, tmp_path):
         ours.generate(TEXTS)
 
 
+@pytest.mark.slow
 def test_mbart_starts_with_the_language(tmp_path):
     folders.plain("mbart", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -249,6 +259,7 @@ def test_mbart_starts_with_the_language(tmp_path):
     assert decoded[0] == [german]
 
 
+@pytest.mark.slow
 def test_marian_reads_target_language_from_text(tmp_path):
     folders.marian(tmp_path, codes=("deu", "nld"))
     model = TextToText.from_pretrained(tmp_path, precision="float32", device="cpu")
@@ -259,6 +270,7 @@ def test_marian_reads_target_language_from_text(tmp_path):
         model.generate([TEXTS[0]])
 
 
+@pytest.mark.slow
 def test_t5_task_prefix_and_options(tmp_path):
     task = {"prefix": "translate: ", "num_beams": 2, "max_length": 9, "early_stopping": True}
     folders.plain("t5", tmp_path, task_specific_params={"translation_en_to_de": task})
@@ -272,6 +284,7 @@ def test_t5_task_prefix_and_options(tmp_path):
         model.for_task("translation_en_to_fr")
 
 
+@pytest.mark.slow
 def test_tasks_are_saved_and_unsupported_ones_raise(tmp_path):
     tasks = {"summarization": {"prefix": "summarize: ", "max_length": 9}, "odd": {"diversity_penalty": 0.7}}
     folders.plain("t5", tmp_path, task_specific_params=tasks)

@@ -39,6 +39,7 @@ def assert_found(results, documents, queries, query):
     assert [one.score for one in results] == pytest.approx(scores.tolist(), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adapter", "given", "expected"),
     [

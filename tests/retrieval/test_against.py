@@ -184,6 +184,7 @@ def test_refused_texts_are_counted(folder, endpoint):
     assert not compare(folder, endpoint.url).is_same
 
 
+@pytest.mark.slow
 @pytest.mark.parity
 def test_sentence_transformers(folder, encoder, tmp_path):
     encoder.save_pretrained(tmp_path / "model")

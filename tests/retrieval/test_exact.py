@@ -37,6 +37,7 @@ def make_vectors(seed, rows, width, kind):
     return vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(
     seed=st.integers(0, 10**6),
@@ -69,6 +70,7 @@ def test_rounding_to_bfloat16_changes_scores_by_up_to_0_4_percent():
     assert max(changes) > 0.003
 
 
+@pytest.mark.slow
 def test_results_without_the_kernel_are_the_same(tmp_path, monkeypatch):
     stored = write_vectors(tmp_path, make_vectors(0, 3000, 100, "close"), "int8")
     queries = make_vectors(1, 20, 100, "random")

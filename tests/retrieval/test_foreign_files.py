@@ -58,6 +58,7 @@ def test_index_with_the_lock_of_another_process_is_not_replaced(tiny_bert, index
         )
 
 
+@pytest.mark.slow
 def test_files_of_every_kind_of_index_are_known(tiny_bert, index, tmp_path):
     (index / ".graph.json.abcdefgh.part").touch()  # of a killed process
     for dtype in ("float32", "bfloat16", "int8"):

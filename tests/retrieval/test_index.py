@@ -36,6 +36,7 @@ def test_search_returns_the_closest_documents(encoder, index):
     assert Index.open(index.folder).search(queries, top_k=5) == found  # with the model that the index names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "stored", "read"), [("int8", 1928, 392), ("float32", 1536, 1536), ("bfloat16", 768, 768)]
 )

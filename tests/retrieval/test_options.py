@@ -187,6 +187,7 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, appends):
     assert sorted(os.listdir(tmp_path)) == ["index", "table.jsonl", "whole"]
 
 
+@pytest.mark.slow
 def test_interrupted_run_is_discarded_with_overwrite(encoder, corpus, tmp_path):
     stop(build_index, encoder, corpus(), tmp_path / "index", options())
     build_index(encoder, corpus(), tmp_path / "index", options(overwrite=True), lambda *step: None)

@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 STATE = """
 import csv, ctypes, gc, json, locale, logging, multiprocessing, os, random, signal, sys, warnings
 

@@ -8,6 +8,8 @@ import time
 import pytest
 from support.command import COMMAND, started
 
+pytestmark = pytest.mark.slow
+
 
 def stopped(number, lock, *command, cwd):
     """Start a command, send it a signal when it holds a lock, and return its status and standard error."""

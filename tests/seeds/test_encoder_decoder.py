@@ -154,6 +154,7 @@ def test_both_norm_orders_of_the_decoder(norm_order):
 SMALL = Seq2SeqConfig(vocab_size=13, d_model=16, ffn_hidden=24, num_heads=2, num_layers=2, drop_prob=0.0)
 
 
+@pytest.mark.slow
 @given(seeds, st.integers(1, 5), st.integers(1, 6))
 def test_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, source_length, length):
     torch.manual_seed(seed)
@@ -163,6 +164,7 @@ def test_teacher_forcing_in_one_pass_is_a_pass_for_each_position(seed, source_le
     torch.testing.assert_close(model(source, target), torch.stack(passes, dim=1), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @given(seeds, st.integers(1, 5), st.integers(1, 6))
 def test_teacher_forcing_is_step_by_step_decoding(seed, source_length, length):
     torch.manual_seed(seed)

@@ -44,6 +44,7 @@ def plain(data, tmp_path_factory):
     return _weights(data, tmp_path_factory.mktemp("plain") / "run", {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SWITCHED))
 def test_regularizer_changes_the_weights(data, plain, tmp_path, name):
     weights = _weights(data, tmp_path / "run", SWITCHED[name])
@@ -58,12 +59,14 @@ def test_same_recipe_trains_the_same_weights(data, plain, tmp_path):
     assert all(torch.equal(weights[key], plain[key]) for key in plain)
 
 
+@pytest.mark.slow
 def test_distillation_changes_the_weights(data, plain, tmp_path):
     teacher = train(recipe(data, "text-to-text", tmp_path / "teacher", seed=5)).folder
     weights = _weights(data, tmp_path / "run", {"distillation": {"teacher": str(teacher)}})
     assert any(not torch.equal(weights[key], plain[key]) for key in weights)
 
 
+@pytest.mark.slow
 def test_early_stopping_ends_the_run(data, tmp_path):
     """No validation improves by 100, so the run stops after two more validations."""
     spec = {"early_stopping": {"patience": 2, "min_delta": 100.0}}

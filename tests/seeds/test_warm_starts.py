@@ -11,6 +11,8 @@ from support.models.tiny import VOCABULARY, make_bert
 from clearhead import checkpoints
 from clearhead.train.trainer import train
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pairs(tmp_path):

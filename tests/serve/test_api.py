@@ -69,6 +69,7 @@ def test_floats_base64_and_token_ids_give_the_same_vectors(address, folders):
         np.testing.assert_array_equal(np.frombuffer(base64.b64decode(written["embedding"]), "<f4"), np.float32(row))
 
 
+@pytest.mark.slow
 def test_translations_and_streams_match_offline_results(address, folders):
     offline = TextToText.from_pretrained(folders / "marian", precision="float32", device="cpu")
     options = {"beam_size": 2, "max_new_tokens": 6}
@@ -83,6 +84,7 @@ def test_translations_and_streams_match_offline_results(address, folders):
     assert "".join(piece["text"] for piece in pieces) == offline.generate(TEXTS[:1], beam_size=1, max_new_tokens=6)[0]
 
 
+@pytest.mark.slow
 def test_results_computed_in_parts_match_offline_results(address, folders):
     how = {"precision": "float32", "device": "cpu"}
     generator = TextToText.from_pretrained(folders / "marian", **how)
@@ -143,6 +145,7 @@ def test_documents_are_ranked_as_the_pipeline_ranks_them(address, folders):
     assert [one["document"] for one in result] == [{"text": one.text} for one in expected[:2]]
 
 
+@pytest.mark.slow
 def test_found_documents_are_those_of_the_index(address, folders):
     expected = Index.open(folders / "index").search("the bridge", top_k=3)
     result = post(address, "/search", {"query": "the bridge", "top_k": 3}).json()
@@ -261,6 +264,7 @@ def test_errors_name_the_problem(address, path, body, status, message, param):
     assert response.headers["x-request-id"]
 
 
+@pytest.mark.slow
 def test_integral_floats_are_accepted_as_integers(address):
     for body in ({"input": "a", "dimensions": 5.0}, {"input": [2.0, 3, 4]}, {"input": [[2, 3.0]], "dimensions": 5}):
         assert post(address, "/v1/embeddings", {"model": "bert", **body}).status_code == 200
@@ -280,6 +284,7 @@ def test_deeply_nested_numbers_are_422(address):
     assert (response.status_code, response.json()["error"]["param"]) == (422, "input")
 
 
+@pytest.mark.slow
 def test_encoder_can_view_blank_text(address):
     assert post(address, "/view", {"text": " ", "model": "bert"}).status_code == 200
 
@@ -308,6 +313,7 @@ def test_truncated_token_ids_keep_the_final_special_token(address, folders):
     assert vectors[0] == vectors[1]
 
 
+@pytest.mark.slow
 def test_concurrent_clients_get_their_own_results(address, folders):
     encoder = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu")
     texts = [" ".join(words) for words in itertools.permutations(("old", "bridge", "closed", "storm", "a"), 3)]
@@ -339,6 +345,7 @@ def test_models_are_listed_with_their_tasks(address):
     }
 
 
+@pytest.mark.slow
 def test_health_metrics_and_request_ids(address):
     assert httpx.get(f"{address}/health/live").json() == {"status": "alive"}
     assert httpx.get(f"{address}/health/ready").json() == {"status": "ready"}

@@ -63,6 +63,7 @@ def statuses(address, status):
     )
 
 
+@pytest.mark.slow
 def test_request_of_a_disconnected_client_is_not_computed(address):
     before, cancelled = served.metric(address, "tokens_total", part="encoder"), statuses(address, 499)
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -90,6 +91,7 @@ def test_generation_ends_when_the_client_disconnects(address, stream):
     assert time.monotonic() - start < 6
 
 
+@pytest.mark.slow
 def test_slow_headers_and_bodies_time_out(address):
     with connect(address) as slow:
         slow.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\n")
@@ -127,6 +129,7 @@ def test_body_over_the_limit_is_413_and_the_client_can_read_it(address, chunked)
     assert statuses(address, 413) > 0
 
 
+@pytest.mark.slow
 def test_failing_request_does_not_fail_others_in_the_batch(address, folders):
     expected = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(["the storm"])
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
@@ -177,6 +180,7 @@ def test_hostile_body_does_not_delay_other_requests(folders):
         assert server.peak_memory() - before < 300
 
 
+@pytest.mark.slow
 def test_wrong_or_missing_key_is_401(folders, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("# the first client's\nfirst-key-0123456789\n\nother-key-0123456789\n")
@@ -212,6 +216,7 @@ def test_restart_after_sigkill_under_load(folders):
             assert embed(server.address, "a").status_code == 200
 
 
+@pytest.mark.slow
 def test_errors_and_logs_contain_no_texts_paths_or_tracebacks(folders):
     secret = "the bridge zebra-4711"
     models = {name: folders / name for name in ("bert", "marian", "reader")}

@@ -67,6 +67,7 @@ def test_overload_is_rejected_at_once_and_ends(folders):
         assert served.metric(address, "refused_total") == len(refused)
 
 
+@pytest.mark.slow
 def test_request_larger_than_the_queue_is_400(folders):
     with served.server({"bert": folders / "bert"}, queue_tokens=100) as server:
         response = embed(server.address, ["the old bridge"] * 50)

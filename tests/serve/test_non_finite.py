@@ -7,6 +7,8 @@ import pytest
 from support import served
 from support.models import families, overflow
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

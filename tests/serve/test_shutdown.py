@@ -51,6 +51,7 @@ def test_not_ready_until_all_models_are_loaded(folders):
         assert embed(server).status_code == 200
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_requests_and_exits_with_0(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED) as server:
         with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -78,6 +79,7 @@ def test_sigterm_while_receiving_a_body(folders):
         assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.slow
 def test_sigterm_while_loading(folders):
     with served.server({"bert": folders / "bert"}, before=SLOWED, ready=False) as server:
         status, seconds = server.stop()
@@ -85,6 +87,7 @@ def test_sigterm_while_loading(folders):
     assert seconds < 5
 
 
+@pytest.mark.slow
 def test_sigterm_while_starting(folders):
     process = subprocess.Popen([COMMAND, "serve", "-m", str(folders / "bert"), "--port", "0"], stderr=subprocess.PIPE)
     time.sleep(2.0)  # it imports torch, or has begun to listen

@@ -67,6 +67,7 @@ def test_table_numbers_and_picture(data, tmp_path):
     assert "another recipe: training.steps: 4 became 5" in line
 
 
+@pytest.mark.slow
 def test_damaged_results_are_refused(data, tmp_path):
     small = spec(data, tmp_path, training={"steps": 1})
     ablate(small, without=["layer_norm"], seeds=1)

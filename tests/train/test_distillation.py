@@ -50,6 +50,7 @@ def written(spec, folder):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [{"weight": 0.7}, {"weight": 0.0, "hidden_weight": 1.0}])
 def test_teacher_changes_the_weights(data, teacher, tmp_path, spec):
     with_teacher = student(data, teacher, tmp_path, **spec)
@@ -126,6 +127,7 @@ def teachers(teacher, tmp_path_factory):
     return [str(teacher), str(other)]
 
 
+@pytest.mark.slow
 def test_student_trains_on_texts_of_an_ensemble(data, teachers, tmp_path):
     assert distill(student(data, teachers, tmp_path, sequence_level=True)).finished
     generated = [row["target"] for row in _lines(tmp_path / "student" / "data" / "teacher.jsonl")]
@@ -149,6 +151,7 @@ def test_texts_of_an_ensemble_depend_on_the_weights_of_all(data, teachers, tmp_p
         outputs.complete()
 
 
+@pytest.mark.slow
 def test_run_with_several_teachers_resumes_with_the_same_ones_only(data, teachers, tmp_path):
     one, other = teachers
     change = other_teacher(other, tmp_path / "other")
@@ -179,6 +182,7 @@ def interrupt_after_window(outputs, monkeypatch):
     return windows
 
 
+@pytest.mark.slow
 def test_interrupted_texts_continue_to_the_same_file(data, teacher, tmp_path, monkeypatch):
     whole, cut = (
         _TeacherOutputs(tmp_path / name / "teacher.jsonl", student(data, teacher, tmp_path, sequence_level=True))
@@ -218,6 +222,7 @@ def test_damaged_progress_is_refused(data, teacher, tmp_path, monkeypatch, chang
         outputs.complete()
 
 
+@pytest.mark.slow
 def test_run_does_not_resume_on_texts_of_another_teacher(data, teacher, tmp_path):
     assert distill(student(data, teacher, tmp_path, sequence_level=True)).finished
     path = tmp_path / "student" / "data" / "teacher.jsonl"
@@ -242,6 +247,7 @@ def test_texts_of_another_search_are_generated_again(data, teacher, tmp_path):
     assert len(_lines(path)) == 32
 
 
+@pytest.mark.slow
 def test_existing_run_keeps_its_texts(data, teacher, tmp_path):
     spec = student(data, teacher, tmp_path, sequence_level=True)
     assert distill(spec, resume=True).finished  # nothing to resume: a new run
@@ -256,6 +262,7 @@ def test_existing_run_keeps_its_texts(data, teacher, tmp_path):
     assert distill(spec, resume=True).finished
 
 
+@pytest.mark.slow
 def test_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_path, monkeypatch):
     spec = student(data, teacher, tmp_path, sequence_level=True)
 
@@ -269,6 +276,7 @@ def test_run_resumes_after_an_interruption_of_its_teacher(data, teacher, tmp_pat
     assert distill(spec, resume=True).finished
 
 
+@pytest.mark.slow
 def test_held_out_columns_are_read_by_their_names(data, teacher, tmp_path):
     """The teacher's file uses the names of the fields, not those of the data's columns."""
     pairs = zip((data / "a.en").open(encoding="utf-8"), (data / "a.de").open(encoding="utf-8"), strict=True)
@@ -297,6 +305,7 @@ def other_teacher(teacher, folder):
     return change
 
 
+@pytest.mark.slow
 def test_run_does_not_resume_with_other_weights_of_its_teacher(data, teacher, tmp_path):
     change = other_teacher(teacher, tmp_path / "teacher")
     spec = student(data, tmp_path / "teacher", tmp_path)

@@ -33,6 +33,7 @@ def test_transformers_truncates_sources_and_targets_as_we_do(data, tmp_path):
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ours
 
 
+@pytest.mark.slow
 def test_defaults_of_a_checkpoint_stay_unless_the_recipe_changes_them(data, tmp_path):
     objective = {"beam_size": 3, "length_penalty": 0.5}
     first = train(recipe(data, "text-to-text", tmp_path / "first", objective=objective, training={"steps": 1})).folder

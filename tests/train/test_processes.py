@@ -48,18 +48,16 @@ def alike(folder, one, other):
         torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {"training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
         # the second process has no rows, which must not halve the penalty
         {"training__gradient_accumulation_steps": 1, "data__batch_size": 1, "regularize__l2_penalty": 0.1},
-        pytest.param(
-            {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"training__gradient_accumulation_steps": 1, "data__batch_size": 3}, marks=pytest.mark.slow),
-        pytest.param({"training__gradient_accumulation_steps": 3, "data__batch_size": 1}, marks=pytest.mark.slow),
+        {"training__fsdp": True, "training__gradient_accumulation_steps": 2, "regularize__gradient_clipping": 0.5},
+        {"training__gradient_accumulation_steps": 1, "data__batch_size": 3},
+        {"training__gradient_accumulation_steps": 3, "data__batch_size": 1},
     ],
     ids=["accumulated", "rows for one", "sharded", "uneven", "accumulated rows for one"],
 )

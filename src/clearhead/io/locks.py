@@ -158,11 +158,18 @@ def _locked(path: Path, output: Path, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        # the user may have moved the folder, and a replacement may contain the lock of another process
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                path.unlink()
+        _remove(handle, path)
         os.close(handle)
+
+
+def _remove(handle: int, path: Path) -> None:
+    """Remove a lock file that this process has locked.
+
+    The user may have moved the folder, and a replacement may contain the lock of another process.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            path.unlink()
 
 
 def _acquire(path: Path, output: Path, wait: float) -> int:
@@ -170,13 +177,14 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
     while True:
         with error_path(output):
             handle, is_own = _open(path, os.O_CREAT)
+        is_locked = False
         try:
-            if _try_lock(handle, output):
+            if is_locked := _try_lock(handle, output):
                 # the previous writer removed its lock file: a lock on a removed file excludes no process
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), path.stat()):
                         if is_own:
-                            _write_holder(handle, path, output)
+                            _write_holder(handle, output)
                             return handle
                         with error_path(output):
                             path.unlink()
@@ -184,6 +192,8 @@ def _acquire(path: Path, output: Path, wait: float) -> int:
             else:
                 waited, holder = time.monotonic() - start, _read_holder(handle)
         except BaseException:
+            if is_locked:  # such as Ctrl-C before the block of `_locked`
+                _remove(handle, path)
             os.close(handle)
             raise
         os.close(handle)
@@ -231,15 +241,11 @@ def _try_lock(handle: int, output: Path) -> bool:
     return True
 
 
-def _write_holder(handle: int, path: Path, output: Path) -> None:
+def _write_holder(handle: int, output: Path) -> None:
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    try:
-        with error_path(output):
-            os.ftruncate(handle, 0)
-            os.write(handle, json.dumps(holder).encode())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    with error_path(output):
+        os.ftruncate(handle, 0)
+        os.write(handle, json.dumps(holder).encode())
 
 
 def _read_holder(handle: int) -> str | None:

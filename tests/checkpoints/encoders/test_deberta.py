@@ -17,6 +17,7 @@ def changed_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_head_of_the_authors_loads_and_is_written_in_the_form_of_transformers(tmp_path):
     theirs = enlivened(make("deberta-v2", tmp_path / "theirs", "ForMaskedLM", legacy=False))

@@ -78,6 +78,7 @@ def test_equal_widths_need_no_projection(tmp_path):
     assert transformers.ElectraModel.from_pretrained(tmp_path).config.embedding_size == 32
 
 
+@pytest.mark.slow
 @given(
     embedding_dim=st.sampled_from([1, 24, 40]),
     positions=st.sampled_from(["learned", "sinusoidal", "rotary", "none"]),

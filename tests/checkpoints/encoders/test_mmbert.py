@@ -77,6 +77,7 @@ def opened(tmp_path_factory):
     return folder, mmbert(folder), TextEncoder.from_pretrained(folder, precision="float32", device="cpu")
 
 
+@pytest.mark.slow
 def test_vectors_equal_those_of_transformers(opened):
     folder, theirs, ours = opened
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
@@ -106,6 +107,7 @@ def test_saved_folder_keeps_the_special_tokens(opened, tmp_path):
     assert again.tokenizer.decode(again.tokenizer.encode(["<s>the</s>"])[0].ids) == "<s>the</s>"
 
 
+@pytest.mark.slow
 def test_masked_lm_and_reranker_open(tmp_path):
     theirs = mmbert(tmp_path / "lm", "ForMaskedLM")
     ours, _ = load_masked_lm(tmp_path / "lm")

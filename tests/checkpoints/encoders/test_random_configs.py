@@ -88,6 +88,7 @@ def their_inputs(keep, types):
     return {"attention_mask": keep.long()} | ({} if types is None else {"token_type_ids": types})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", KEYS)
 @torch.no_grad()
@@ -110,6 +111,7 @@ def test_heads_that_transformers_lacks():
     assert lacks == MISSING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("family", "kind"), CASES)
 @torch.no_grad()
@@ -126,6 +128,7 @@ def test_every_head_of_a_model_of_transformers(family, kind, seed, tmp_path):
     assert_within(their_logits(again, ids, keep, types), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", FIELDS)
 @torch.no_grad()

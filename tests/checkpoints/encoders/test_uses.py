@@ -84,6 +84,7 @@ def test_steps_of_disentangled_attention_are_seen(tmp_path):
         traced(encoder.model, lambda: encoder.model(torch.cat([ids, ids], 1), masks.packed([4, 4])), values=True)
 
 
+@pytest.mark.slow
 def test_shared_layers_are_seen_one_by_one(tmp_path):
     make("albert", tmp_path, inner_group_num=2)
     encoder = TextEncoder.from_pretrained(tmp_path, precision="bfloat16", device="cpu")

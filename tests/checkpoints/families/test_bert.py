@@ -81,6 +81,7 @@ def test_minimum_and_maximum_length_without_mask(tiny_bert, length):
         ours(torch.zeros(1, 25, dtype=torch.long))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=20)
 def test_left_padding_does_not_change_the_result(tiny_bert, length, padding, seed):
@@ -109,6 +110,7 @@ def test_saved_model_opens_in_transformers_with_the_same_tensors(tiny_bert, tmp_
     assert {key: written[key] for key in same} == {key: read[key] for key in same}
 
 
+@pytest.mark.slow
 def test_sentence_transformers_folder_round_trip(tiny_bert, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -147,6 +149,7 @@ def test_sentence_transformers_folder_round_trip(tiny_bert, tmp_path):
         assert TextEncoder.from_pretrained(tmp_path / f"{pooling}-again").settings == ours.settings
 
 
+@pytest.mark.slow
 def test_pooling_without_the_prompt(tiny_bert, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer

@@ -36,6 +36,7 @@ def test_names_of_transformers_in_the_file(family, tmp_path):
     assert_equal_states(load_encoder(tmp_path)[0], theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["nomic_bert", "gte", "jina_embeddings_v3"])
 def test_first_code_loads_verifies_and_is_saved_for_transformers(family, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "has_compiler", lambda: False)
@@ -80,6 +81,7 @@ def test_fixed_ntk_scaling_of_gte(tmp_path):
     assert_equal_states(ours, transformers.AutoModel.from_pretrained(tmp_path / "saved").eval())
 
 
+@pytest.mark.slow
 def test_stacked_adapters_are_merged(tmp_path):
     make("jina_embeddings_v3", tmp_path / "native")
     first_code("jina_embeddings_v3", tmp_path / "first")

@@ -10,6 +10,8 @@ from support.command import clearhead, refused
 
 from clearhead import TextEncoder, TextToText, watch
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The old bridge was closed."
 MODEL, TRANSLATOR = "all-MiniLM-L6-v2", "tatoeba-en-de"
 

@@ -113,6 +113,7 @@ def test_conflicting_options_are_rejected(tiny_bert, marian):
             trace(**arguments)
 
 
+@pytest.mark.slow
 def test_only_one_part_of_the_model():
     _, out, _ = clearhead("trace", "a b c", "--seq2seq", "--json")
     expected = [step for step in json.loads(out) if step["path"].startswith("decoder.layers.1.")]

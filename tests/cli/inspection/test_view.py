@@ -40,6 +40,7 @@ def viewed(folder, tmp_path, *arguments):
     return shown(tmp_path / "a.html")
 
 
+@pytest.mark.slow
 def test_view_of_a_multilingual_model_matches_translate(multilingual, tmp_path):
     folder, german, french = multilingual
     translator = TextToText.from_pretrained(folder, precision="float32", device="cpu")
@@ -55,6 +56,7 @@ def test_view_of_a_multilingual_model_matches_translate(multilingual, tmp_path):
         assert (source or {"deu_Latn": "eng_Latn"}.get(german, "en_XX")) in data["source"]
 
 
+@pytest.mark.slow
 def test_trace_accepts_languages(multilingual):
     folder, german, _ = multilingual
     translator = TextToText.from_pretrained(folder, precision="float32", device="cpu")
@@ -87,6 +89,7 @@ def test_beam_size_of_an_encoder_is_rejected(tiny_bert, tmp_path):
     assert "is an encoder; --beam-size is only for encoder–decoders" in refused(*arguments)
 
 
+@pytest.mark.slow
 def test_default_beam_size_is_that_of_the_checkpoint(tmp_path):
     folders.marian(tmp_path, lively=True)
     written(tmp_path, min_new_tokens=4, max_new_tokens=8)
@@ -133,6 +136,7 @@ def test_unwritable_output_is_reported_before_the_model_runs(tmp_path):
         assert ".part" not in err
 
 
+@pytest.mark.slow
 def test_unknown_attention_map_is_rejected(tiny_bert, tmp_path):
     path = tmp_path / "a.html"
     for options, message in (

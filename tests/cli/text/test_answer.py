@@ -23,6 +23,7 @@ def context(tmp_path):
     return tmp_path / "context.txt"
 
 
+@pytest.mark.slow
 def test_answer(qa_folder, reader, context):
     arguments = ["answer", "-m", qa_folder, "--question", QUESTION]
     expected = reader.answer(QUESTION, CONTEXT, n_best=3)

@@ -35,6 +35,7 @@ def test_dtype_of_an_index_cannot_change(tiny_bert, tmp_path):
     assert status == 0, err
 
 
+@pytest.mark.slow
 def test_found_documents_are_those_of_python(folder):
     found = Index.open(folder / "index").search(["the old bridge", "hello storm"], top_k=3)
     status, out, err = started("search", folder / "index", folder / "queries.txt", "--top", 3, "--json")
@@ -60,6 +61,7 @@ def test_appended_documents_are_found(folder, tiny_bert):
     assert [one.text for one in Index.open(folder / "grown").search("hello world")] == ["hello world", "query passage"]
 
 
+@pytest.mark.slow
 def test_reranker_and_words_order_the_documents(folder, tmp_path):
     for labels in (1, 3):
         (tmp_path / str(labels)).mkdir()
@@ -90,6 +92,7 @@ def test_moved_model_is_named(tiny_bert, tmp_path):
     assert (status, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_wrong_inputs_are_one_line(folder, tiny_bert):
     (folder / "blank.txt").write_text("hello\n\nworld\n")
     (folder / "numbers.jsonl").write_text('{"text": "hello"}\n{"text": 3}\n')

@@ -20,6 +20,7 @@ def expected(marian):
     )
 
 
+@pytest.mark.slow
 def test_one_output_line_per_input_line(marian, expected, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     options = ["--model", marian, "--beam-size", 3, "--max-new-tokens", 6, "--precision", "float32"]
@@ -33,6 +34,7 @@ def test_one_output_line_per_input_line(marian, expected, tmp_path):
     assert out.split("\n") == [*("\t".join(one.text for one in line.n_best or (line,)) for line in expected), ""]
 
 
+@pytest.mark.slow
 def test_json_and_prefixes(marian, tmp_path):
     (tmp_path / "prefixes").write_text("Die alte\n\n\nIst sie\n")
     options = ["--prefix", tmp_path / "prefixes", "--json", "--max-new-tokens", 5, "--n-best", 2, "--beam-size", 2]
@@ -71,6 +73,7 @@ def test_line_that_is_too_long(marian, tmp_path):
     assert "in.txt, line 2 is longer than the 60 tokens" in refused("translate", *options, "--strict")
 
 
+@pytest.mark.slow
 def test_bad_input_is_a_one_line_error(marian, tiny_bert, tmp_path):
     (tmp_path / "in.txt").write_text(LINES)
     file = tmp_path / "in.txt"
@@ -104,6 +107,7 @@ def test_unknown_language_lists_the_known_ones(tmp_path):
     assert out.count("\n") == 2
 
 
+@pytest.mark.slow
 def test_summaries_of_long_documents(tmp_path):
     task = {"prefix": "summarize: ", "num_beams": 2, "max_length": 8}
     model = tmp_path / "t5"

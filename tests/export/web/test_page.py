@@ -34,6 +34,7 @@ def test_translates_while_one_types(tiny, tiny_pipeline, opened, place):
         assert "its end was cut" in page.locator("#note").inner_text()
 
 
+@pytest.mark.slow
 def test_missing_weights_are_one_line_and_can_be_loaded_again(tiny, tmp_path, opened):
     shutil.copytree(tiny / "page", tmp_path / "page")
     weights = tmp_path / "page" / "model" / "weights.bin"
@@ -62,6 +63,7 @@ def test_nothing_is_cut_off(tiny, opened, width, scheme):
         assert web.parts_beyond(page) == []
 
 
+@pytest.mark.slow
 def test_incomplete_weights_are_refused(tiny, tmp_path, opened):
     shutil.copytree(tiny / "page", tmp_path / "page")
     weights = tmp_path / "page" / "model" / "weights.bin"
@@ -110,6 +112,7 @@ def test_damaged_files_are_one_plain_line(tiny, tmp_path, opened, name, change):
         page.wait_for_selector(web.READY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -123,6 +126,7 @@ def test_without_web_workers_there_is_one_line(short, opened, script, reason):
         assert page.locator("#failure").inner_text().strip() == f"The model was not loaded: {reason}."
 
 
+@pytest.mark.slow
 def test_module_for_other_pages(tiny, tmp_path, tiny_pipeline, opened):
     """The script of the documentation: a module that loads the model and translates."""
     shutil.copytree(tiny / "page", tmp_path / "page")
@@ -146,6 +150,7 @@ def test_module_for_other_pages(tiny, tmp_path, tiny_pipeline, opened):
     assert text == tiny_pipeline.generate("Good morning!", num_beams=1)
 
 
+@pytest.mark.slow
 def test_encoder(tiny_bert, tmp_path, opened):
     web.export(tiny_bert, tmp_path / "page", texts=["hello world"])
     with web.served(tmp_path / "page") as address:

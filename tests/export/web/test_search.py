@@ -40,6 +40,7 @@ def search_options(config):
     return {**config, "max_length": longest, "min_length": shortest}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_searches(tiny, tiny_pipeline, beams):
     calls = [
@@ -61,6 +62,7 @@ def test_searches(tiny, tiny_pipeline, beams):
             assert result["score"] == pytest.approx(wanted.score, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_beams_lead_to_the_outputs(tiny):
     (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": 3}]], max_length=9)
     ended = []
@@ -78,6 +80,7 @@ def test_beams_lead_to_the_outputs(tiny):
     assert all(one["ids"] in ended for one in result["hypotheses"])
 
 
+@pytest.mark.slow
 def test_a_prefix_is_continued(tiny, tiny_pipeline):
     prefix = tiny_pipeline.tokenizer.target_ids("Guten")
     expected = tiny_pipeline.generate(
@@ -110,6 +113,7 @@ def test_scores_count_a_prefix(tiny, beams, penalty):
         assert forced["score"] == pytest.approx(total / len(forced["ids"]) ** penalty, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_prefix_that_ends_is_the_output(tiny, tiny_pipeline):
     prefix = [21, 300, EOS]
     (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": 2, "prefix": prefix}]])
@@ -125,6 +129,7 @@ def as_tensor(array):
     return torch.tensor(array["data"]).reshape(array["shape"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 3])
 def test_attention_is_that_of_watch(tiny, tiny_pipeline, beams):
     (result,) = translated(tiny, [["translate", SENTENCES[1], {"numBeams": beams}]], max_length=10)
@@ -140,6 +145,7 @@ def test_attention_is_that_of_watch(tiny, tiny_pipeline, beams):
         assert [one["probability"] for one in found] == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_forward_shows_what_may_follow(tiny, tiny_pipeline):
     ids, text = [21, 300, 7], SENTENCES[1]
     (result,) = translated(tiny, [["forward", text, ids, {"temperature": 2}]])
@@ -153,6 +159,7 @@ def test_forward_shows_what_may_follow(tiny, tiny_pipeline):
     assert as_tensor(result["encoder"]["hidden"]).shape == (layers + 1, length, 32)
 
 
+@pytest.mark.slow
 def test_heads_and_layers_are_switched_off(tiny, tiny_pipeline):
     """A head that is off has no part in the output projection, and a layer that is off returns its input."""
     text, ids = SENTENCES[1], [21, 300]
@@ -173,6 +180,7 @@ def test_heads_and_layers_are_switched_off(tiny, tiny_pipeline):
         assert found == pytest.approx(expected.values.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_masked_source_token_is_seen_by_none(tiny):
     (result,) = translated(tiny, [["forward", SENTENCES[1], [21], {"maskedSource": [1, 3]}]])
     for part in ("encoder", "cross"):
@@ -181,6 +189,7 @@ def test_a_masked_source_token_is_seen_by_none(tiny):
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
 
 
+@pytest.mark.slow
 def test_empty_and_long_texts(tiny, tiny_pipeline):
     empty, novel = translated(
         tiny, [["translate", " \n", {}], ["translate", "word " * 20000, {"numBeams": 1}]], max_length=4

@@ -91,6 +91,7 @@ def test_pairs_that_do_not_fit_the_memory_are_refused(monkeypatch):
         learn.learn_shortlist([pair[0]] * 3000, [pair[1]] * 3000, config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize(
     "options",
@@ -121,6 +122,7 @@ def test_outputs_have_allowed_tokens_only(folder, precision, options):
     assert list(streamed.stream(SOURCES[0], max_new_tokens=3))
 
 
+@pytest.mark.slow
 def test_shortlist_of_the_whole_vocabulary_changes_nothing(folder):
     model = TextToText.from_pretrained(folder, precision="float32", device="cpu")
     expected = model.generate(SOURCES, beam_size=3, return_details=True)
@@ -131,6 +133,7 @@ def test_shortlist_of_the_whole_vocabulary_changes_nothing(folder):
     assert model.generate(SOURCES, beam_size=3, return_details=True) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("extra", [[], [[7], [7, 9]]], ids=["common tokens only", "further tokens"])
 def test_fused_steps_choose_as_unfused_ones(beam_size, extra):
@@ -162,6 +165,7 @@ def test_more_beams_than_allowed_tokens(folder):
         model.generate(SOURCES, beam_size=5)
 
 
+@pytest.mark.slow
 def test_only_the_bundled_model_in_8_bits_uses_a_shortlist_by_default(folder):
     assert TextToText.from_pretrained(folder, precision="int8").shortlist is None
     assert TextToText.from_pretrained(precision="float32").shortlist is None
@@ -170,6 +174,7 @@ def test_only_the_bundled_model_in_8_bits_uses_a_shortlist_by_default(folder):
     assert (bundled.shortlist is not None) == (bundled.precision.name == "int8")
 
 
+@pytest.mark.slow
 def test_other_model_with_the_name_of_the_bundled_one_needs_no_shortlist(folder, tmp_path, monkeypatch):
     shutil.copytree(folder, tmp_path / TRANSLATOR)
     (tmp_path / TRANSLATOR / FILE).unlink()
@@ -189,6 +194,7 @@ def test_saved_with_the_model(folder, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_command(folder):
     arguments = (
         "translate",
@@ -258,6 +264,7 @@ def test_damaged_files_are_rejected_by_name(folder, tmp_path, damage, message):
     assert str(error.value).startswith(message.format(path))
 
 
+@pytest.mark.slow
 def test_shortlist_of_another_model_is_rejected(folder):
     model, bundled = TextToText.from_pretrained(folder), TextToText.from_pretrained()
     size = bundled.model.config.vocab_size
@@ -269,6 +276,7 @@ def test_shortlist_of_another_model_is_rejected(folder):
         read_shortlist(path, model.tokenizer, model.model.config)
 
 
+@pytest.mark.slow
 def test_wrong_arguments(folder, tmp_path):
     source, target = str(folder / "sources.txt"), str(folder / "targets.txt")
     assert "is not a folder; give the folder of a model" in refused("shortlist", "tatoeba-en-de", source, target)

@@ -25,6 +25,7 @@ def mispadded(tiny_bert, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_correct_checkpoint_lists_checks():
     status, out, err = started("lint", "--model", MINILM)
     assert (status, out) == (0, "")
@@ -46,6 +47,7 @@ def test_correct_translator():
     assert report["checked"][1].startswith("attention of the encoder, the decoder and between them, in 3 texts")
 
 
+@pytest.mark.slow
 def test_reports_padding_id_of_a_word(mispadded):
     status, out, err = clearhead("lint", "--model", mispadded)
     assert status == 1

@@ -159,6 +159,7 @@ def correct_transformers(kind, keep, target_keep, ids, target, fill):
             return transformers.BertForSequenceClassification(BERT), theirs, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CORRECT)
 def test_reports_nothing_for_correct_call(kind):
     @given(

@@ -50,6 +50,7 @@ def test_beams_fit_any_width(opened, searched, width):
         assert (page.locator(".node").count(), page.locator(".link").count()) == (links, links)
 
 
+@pytest.mark.slow
 def test_beams_follow_width_of_window(opened, searched):
     from playwright.sync_api import expect
 
@@ -65,6 +66,7 @@ def test_beams_follow_width_of_window(opened, searched):
     assert page.evaluate("document.activeElement === document.querySelector('.node')")
 
 
+@pytest.mark.slow
 def test_arrow_keys_move_along_the_tree(opened, translation):
     page = opened(translation)
     focused = "document.activeElement.getAttribute('aria-label')"
@@ -86,6 +88,7 @@ def test_arrow_keys_move_along_the_tree(opened, translation):
     assert not page.evaluate("document.getElementById('beam-view').contains(document.activeElement)")
 
 
+@pytest.mark.slow
 def test_long_outputs_start_with_60_steps(opened, translation):
     node = translation["tree"][0][0] | {"from": 0}
     long = {

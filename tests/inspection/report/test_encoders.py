@@ -49,6 +49,7 @@ def test_page_has_vector_of_any_pooling_and_prompt(encoder, pooling):
     assert data["pooling"] == {"kind": pooling, "skip": 3, "normalize": False}
 
 
+@pytest.mark.slow
 def test_page_ends_with_pooling_vector_and_similarities(opened, compared):
     page = opened(compared, 400)
     outside = [" ".join(box.split()) for box in page.locator(".stack > .box").all_inner_texts()]
@@ -70,6 +71,7 @@ def test_page_ends_with_pooling_vector_and_similarities(opened, compared):
     assert page.evaluate("document.documentElement.scrollWidth") == 400
 
 
+@pytest.mark.slow
 def test_twelve_texts_fit_a_phone_and_truncation_is_reported(opened, encoder):
     texts = ["", "<script>alert(1)</script>", "שלום עולם", "👩‍👩‍👧‍👦" * 30, "W" * 300, "a " * 400] * 2
     page = opened(collect.collect("encoder", encoder, texts), 400)
@@ -92,6 +94,7 @@ def test_translator_does_not_compare_texts():
         collect.collect("m", translator, ["a", "b"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification"])
 @pytest.mark.parametrize("family", ["bert", "modernbert", "distilbert"])
 def test_page_of_classifier_ends_with_probabilities(opened, tmp_path, family, problem):

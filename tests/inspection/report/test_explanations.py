@@ -8,6 +8,8 @@ from support.models import folders
 from clearhead import TextToText
 from clearhead.inspection.report import collect
 
+pytestmark = pytest.mark.slow
+
 
 def produced(data):
     return [one["token"].removeprefix("▁") for one in data["output_tokens"]]

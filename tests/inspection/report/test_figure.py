@@ -43,6 +43,7 @@ def box_of(page, half, title, number=0):
     return page.locator(f".{half} .boxes .box", has_text=title).nth(number).bounding_box()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
 def test_figure_1_with_post_norm(opened, translation, width):
     page = opened(translation, width)
@@ -66,6 +67,7 @@ def test_figure_1_with_post_norm(opened, translation, width):
     assert page.locator(".halves .box").evaluate_all("all => all.every((one) => one.tagName === 'BUTTON')")
 
 
+@pytest.mark.slow
 def test_figure_1_with_pre_norm(opened):
     page = opened(collect_random(translator(), norm_order="pre", num_layers=2, decoder_num_layers=None))
     assert titles(page, "encoder") == PRE
@@ -79,6 +81,7 @@ def test_figure_1_with_pre_norm(opened):
     assert len(arrows(page, "memory")) == 1
 
 
+@pytest.mark.slow
 def test_figure_1_of_encoder_without_first_norm(opened):
     encoder = TextEncoder.from_pretrained(precision="float32", device="cpu")
     page = opened(collect_random(encoder, norm_order="pre", first_norm=False, num_layers=2))
@@ -90,6 +93,7 @@ def test_figure_1_of_encoder_without_first_norm(opened):
     assert len(arrows(page, "residual")) == 2
 
 
+@pytest.mark.slow
 def test_open_steps_stay_open_in_another_layer(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
@@ -107,6 +111,7 @@ def test_open_steps_stay_open_in_another_layer(opened, translation):
     assert page.locator(".encoder select option").all_inner_texts()[0] == "layer 0"
 
 
+@pytest.mark.slow
 def test_closed_heat_maps_are_not_redrawn(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
@@ -124,6 +129,7 @@ def test_closed_heat_maps_are_not_redrawn(opened, translation):
     assert page.locator("details.step canvas").count() == 0
 
 
+@pytest.mark.slow
 def test_heat_map_works_by_keyboard(opened, translation):
     page = opened(translation)
     page.locator(".encoder .box.attention").click()
@@ -150,6 +156,7 @@ def test_heat_map_works_by_keyboard(opened, translation):
     assert live.evaluate_all("all => all.map((one) => one.id)") == ["status"]
 
 
+@pytest.mark.slow
 def test_faded_lines_are_restored(opened, translation):
     page = opened(translation)
     faded = "[...document.querySelectorAll('#lines line')].filter((one) => Number(one.style.opacity || 1) < 1).length"
@@ -174,6 +181,7 @@ def test_faded_lines_are_restored(opened, translation):
     assert page.evaluate(faded) == 0
 
 
+@pytest.mark.slow
 def test_large_map_has_tokens_on_both_axes(opened, translation):
     page = opened(translation)
     shown = [token.removeprefix("▁") for token in translation["source"]]

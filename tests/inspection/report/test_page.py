@@ -45,6 +45,7 @@ def test_beams_lead_to_outputs(translation):
     assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.slow
 def test_opens_from_disk_and_every_section_works(opened, translation):
     page = opened(translation)
     assert page.locator("h1").inner_text() == TEXT
@@ -72,6 +73,7 @@ def test_opens_from_disk_and_every_section_works(opened, translation):
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
+@pytest.mark.slow
 def test_heads_switch_by_mouse_and_keyboard_and_hover_shows_weight(opened, translation):
     page = opened(translation)
     cross = next(one for one in translation["attention"] if one["part"] == "cross")
@@ -127,6 +129,7 @@ def assert_tokens_are_text(page, tokens):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
 def test_any_text_is_shown_as_text(opened, text):
     page = opened(collect.collect_checkpoint("all-MiniLM-L6-v2", text), 390)
@@ -137,6 +140,7 @@ def test_any_text_is_shown_as_text(opened, text):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
 def test_any_token_is_shown_as_text(opened, translation, width):
     """Include wide tokens, and graphemes of many characters."""
@@ -153,6 +157,7 @@ def test_any_token_is_shown_as_text(opened, translation, width):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_truncated_token_ends_at_grapheme(opened, translation):
     family, accented = "👩‍👩‍👧‍👦", "é̱"
     page = opened(with_tokens(translation, [family * 20, accented * 20]))
@@ -195,6 +200,7 @@ def bytelevel(tmp_path_factory):
     return str(spm.bart(folder))
 
 
+@pytest.mark.slow
 def test_byte_tokens_are_shown_as_text(opened, bytelevel):
     data = collect.collect_checkpoint(bytelevel, "Die Brücke שלום 👩 é\n<script>alert(1)</script>", beam_size=2)
     assert {"▁", "<0xD7>", "␊"} <= set(data["source"])
@@ -203,6 +209,7 @@ def test_byte_tokens_are_shown_as_text(opened, bytelevel):
     assert not re.search("[ĠÃÂĊðŁ]", page.locator("main").inner_text())
 
 
+@pytest.mark.slow
 def test_trace_shows_byte_tokens_as_text(bytelevel):
     (encoder, *_) = head_attention(
         TextToText.from_pretrained(bytelevel, precision="float32"), "a ü", 0, 0, target="b ü"
@@ -213,6 +220,7 @@ def test_trace_shows_byte_tokens_as_text(bytelevel):
     assert "<s> a ▁ <0xC3> <0xBC> </s>" in out
 
 
+@pytest.mark.slow
 def test_phone_needs_no_horizontal_scrolling(opened, translation):
     page = opened(translation, 390, color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -224,6 +232,7 @@ def test_phone_needs_no_horizontal_scrolling(opened, translation):
     assert page.evaluate(inside) == [True, True]  # the labels for repeated layers are visible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
 def test_long_text_leaves_space_for_page(opened, translation, width):
     long = "the old bridge " * 1365
@@ -250,6 +259,7 @@ def test_page_has_no_external_addresses(translation):
     assert "https://" not in page
 
 
+@pytest.mark.slow
 def test_command_writes_page(tmp_path):
     path = tmp_path / "a.html"
     status, _, err = clearhead("view", TEXT, "--output", path)

@@ -46,6 +46,7 @@ def test_page_has_values_of_tensors(translation):
             assert np.abs(weights(translation, head) - expected.numpy()).max() <= float(expected.max()) / 510 + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "mask", "softmax", "split_heads", "qkv", "out"])
 def test_every_cell_of_heat_map_matches_tensor(opened, translation, name):
     path = f"decoder.layers.0.attention.{name}"
@@ -110,6 +111,7 @@ def test_pooled_cells_are_largest_weights(length, room, size):
             assert abs(cells[row, column] - part.max()) <= 0.002
 
 
+@pytest.mark.slow
 def test_page_describes_pooled_map(opened, translation):
     values, about = torch.rand(1, 1, 300, 300), {"part": "encoder", "layer": 0, "queries": 300, "keys": 300}
     blobs = heatmaps.Blobs()
@@ -130,6 +132,7 @@ def test_page_describes_pooled_map(opened, translation):
     assert 5 < page.locator(".axis.across span").count() <= 40  # only some tokens are written at the map
 
 
+@pytest.mark.slow
 def test_every_query_has_a_line(opened, translation):
     values = torch.rand(1, 1, 40, 40).softmax(dim=-1)  # all near 1 / 40, below the limit for lines
     values[0, 0, 3] = torch.tensor([0.5, 0.46, 0.04, *[0.0] * 37])
@@ -148,6 +151,7 @@ def test_every_query_has_a_line(opened, translation):
     assert "largest weight of each query, and all weights of at least 0.04" in page.locator("#lines").inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [12, 200])
 def test_small_weights_are_visible(opened, translation, length):
     values = torch.rand(1, 1, length, length).softmax(dim=-1)  # all near 1 / length
@@ -172,6 +176,7 @@ def test_small_weights_are_visible(opened, translation, length):
     assert abs(float(value) - float(values[0, 0, 0, 0])) <= float(error)
 
 
+@pytest.mark.slow
 def test_page_of_short_sentence_is_small(translation):
     assert len(render_page(translation)) < 2_000_000
     assert len(render_page(collect.collect_checkpoint("all-MiniLM-L6-v2", TEXT))) < 2_000_000
@@ -190,6 +195,7 @@ def test_page_of_large_model_is_small():
     assert len(render_page(data)) < 2_000_000
 
 
+@pytest.mark.slow
 def test_random_maps_stay_under_40_megabytes(translation):
     """Use 24 layers of 16 heads with 4,096 tokens, random bytes, and one full map."""
     noise = np.random.default_rng(0)

@@ -138,6 +138,7 @@ def test_json_and_text():
     }
 
 
+@pytest.mark.slow
 def test_long_input_without_values_needs_no_score_matrix():
     model = Encoder(8, 8, 8, 0.0, 1).eval()
     with torch.no_grad():

@@ -190,6 +190,7 @@ def made_sentences(frames, count=200):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "frames"), [("translator", ENGLISH_FRAMES), ("from_german", GERMAN_FRAMES)])
 def test_200_made_sentences_keep_what_is_copied(name, frames, request):
     made = made_sentences(frames)
@@ -199,6 +200,7 @@ def test_200_made_sentences_keep_what_is_copied(name, frames, request):
             assert span in output or span in re.sub(r"(?<=\d)[.,](?=\d{3})", "", output), (text, output)
 
 
+@pytest.mark.slow
 def test_texts_without_spans_have_the_same_tokens_with_and_without_the_rule(translator):
     plain = TextToText.from_pretrained(precision="float32", device="cpu", copy_unknown=False)
     texts = ["Where can I buy a ticket?", "My grandmother bakes bread.", ""]

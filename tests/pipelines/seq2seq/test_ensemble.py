@@ -42,6 +42,7 @@ def mean_log_probs(models, text, target):
     return torch.stack(probs).mean(dim=0).log()[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(sources)
 @torch.no_grad()
@@ -52,6 +53,7 @@ def test_greedy_tokens_have_the_highest_average_probability(texts):
         torch.testing.assert_close(torch.tensor(best.log_probs), log_probs.amax(dim=-1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(sources, st.integers(2, 5))
 @torch.no_grad()
@@ -64,6 +66,7 @@ def test_beams_have_the_average_probabilities_of_their_tokens(texts, beams):
             torch.testing.assert_close(torch.tensor(one.log_probs), chosen, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(sources, st.integers(1, 4))
 def test_copies_of_one_model_are_that_model(texts, beams):
@@ -77,6 +80,7 @@ def test_the_shortest_model_limits_the_length():
     assert Ensemble([model(1, max_len=40), model(1, max_len=30)]).config.max_len == 30
 
 
+@pytest.mark.slow
 def test_pipelines_with_other_tokens_are_refused(tmp_path):
     one = TextToText.from_pretrained(precision="float32")
     one.save_pretrained(tmp_path / "other")

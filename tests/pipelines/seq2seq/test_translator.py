@@ -98,12 +98,14 @@ def test_languages_of_a_loaded_translator(english_german):
         english_german.generate(ENGLISH, source_lang="de")
 
 
+@pytest.mark.slow
 def test_command():
     status, out, err = started("translate", "--from", "en", "--to", "de", ENGLISH)
     assert (status, out, err) == (0, "Wo kann ich ein Ticket kaufen?\n", "")
     assert "there is no translator from 'fr'" in refused("translate", "--from", "fr", ENGLISH)
 
 
+@pytest.mark.slow
 def test_command_reports_a_text_in_neither_language():
     status, out, err = started("translate", "Il fait beau aujourd'hui.")
     assert status == 0

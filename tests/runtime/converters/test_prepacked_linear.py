@@ -278,6 +278,7 @@ print(libc.mallinfo2().in_use - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc's mallinfo2"
 )

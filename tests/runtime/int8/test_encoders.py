@@ -41,6 +41,7 @@ def test_vectors_are_close_to_float32(encoder, minilm):
     assert "int8" in repr(encoder)
 
 
+@pytest.mark.slow
 @needs_kernels
 @given(st.permutations(range(12)), st.integers(1, 400))
 def test_vector_does_not_depend_on_batch_or_order(encoder, order, batch_tokens):
@@ -59,6 +60,7 @@ def _alone(encoder, text):
     return _vectors[text]
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_each_family(family, tmp_path):

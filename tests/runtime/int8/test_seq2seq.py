@@ -59,6 +59,7 @@ def test_prefixes_and_streams(translator):
     assert streamed == translator.generate(EVERYDAY[0], beam_size=1)
 
 
+@pytest.mark.slow
 @given(order=st.permutations(range(10)), beams=st.sampled_from([1, 4]))
 def test_output_does_not_depend_on_order(translator, order, beams):
     expected = _alone(translator, beams)

@@ -83,6 +83,7 @@ def test_slow_bodies_of_one_address_leave_room_for_other_addresses(folders):
         assert forged.status_code == 503
 
 
+@pytest.mark.slow
 def test_bodies_without_a_key_are_rejected_before_they_arrive(folders):
     endless = "import clearhead.serve.http.request_bodies as bodies\nbodies._DRAIN_SECONDS = 600.0"
     with (

@@ -104,6 +104,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_running_request_of_a_disconnected_client_is_abandoned(address, ending, stream):

@@ -13,6 +13,7 @@ def used_port():
         yield one.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_port_in_use_is_a_one_line_error(folders, used_port):
     message = refused("serve", "-m", folders / "bert", "--port", used_port, run=started)
     assert f"127.0.0.1:{used_port}" in message
@@ -20,6 +21,7 @@ def test_port_in_use_is_a_one_line_error(folders, used_port):
     assert "--port" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -43,6 +45,7 @@ def _without_rights():
     socket.socket.bind = bind
 
 
+@pytest.mark.slow
 def test_privileged_port_is_a_one_line_error(folders):
     message = refused("serve", "-m", folders / "bert", "--port", 80, hook=_without_rights)
     assert "cannot listen on 127.0.0.1:80: " in message
@@ -57,6 +60,7 @@ def test_port_out_of_range_names_the_option(folders, port):
     assert "--port" in err
 
 
+@pytest.mark.slow
 def test_ipv6_address_in_use_is_in_brackets(folders):
     if not socket.has_ipv6 or sys.platform == "win32":
         pytest.skip("no IPv6")

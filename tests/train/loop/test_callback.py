@@ -31,6 +31,7 @@ def validated(monkeypatch, scores):
     monkeypatch.setattr(running, "build_validator", lambda *rest: lambda: {"loss": next(results)})
 
 
+@pytest.mark.slow
 def test_accumulated_batches_equal_one_large_batch(folder):
     changes = {**WITHOUT_CHANCE, "data__validation": None, "regularize__early_stopping": False, "training__epochs": 3}
     changes |= {"training__steps": None, "training__final_weights": "last", "data__batch_tokens": 10_000}
@@ -43,6 +44,7 @@ def test_accumulated_batches_equal_one_large_batch(folder):
         torch.testing.assert_close(one[name], other[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greatest", [0.01, 0.5, False])
 def test_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     norms = []
@@ -71,6 +73,7 @@ def test_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     )
 
 
+@pytest.mark.slow
 def test_best_and_the_last_weights_are_kept(folder, monkeypatch):
     validated(monkeypatch, [5.0, 4.0, 3.0, 3.5, 3.4, 3.9, 9.0])
     changes = {
@@ -88,6 +91,7 @@ def test_best_and_the_last_weights_are_kept(folder, monkeypatch):
     assert trained.scores == {"loss": 9.0}  # computed again with the weights in the folder
 
 
+@pytest.mark.slow
 def test_best_checkpoint_of_a_metric_to_maximize(folder):
     changes = {"validation__metrics": ["chrf"], "validation__monitor": "chrf", "validation__max_new_tokens": 5}
     train(tiny(folder, "chrf", training__steps=6, training__final_weights="best", **changes))
@@ -129,6 +133,7 @@ def test_improvement_by_direction_of_the_metric(new, old, delta):
     assert not is_better("loss", math.nan, math.nan)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 4), st.sets(st.integers(1, 12)), st.none() | st.integers(1, 12))
 def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_factory, keep, width, best, stop):
     run = tmp_path_factory.mktemp("checkpoints")
@@ -153,6 +158,7 @@ def test_checkpoints_keep_the_last_the_best_and_the_temporary_step(tmp_path_fact
     torch.testing.assert_close(mean.weight.detach(), every.mean(0).float(), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_resumed_metrics_log_equals_an_uninterrupted_one(tmp_path):
     values = {"epoch": 0, "loss": 0.1 + 0.2, "learning_rate": 1e-9, "gradient_norm": 1e300, "tokens_per_second": 3.0}
 

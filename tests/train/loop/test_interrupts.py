@@ -14,6 +14,8 @@ from clearhead.checkpoints import load_seq2seq
 from clearhead.train.data import dataloader
 from clearhead.train.loop.checkpointing import is_finite, read_state
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = "could not write the checkpoint ({}); the previous checkpoint is intact"
 
 
@@ -43,9 +45,9 @@ def step_of(run):
     # in the first and in the second batch of an update; the last stop is within the averaged checkpoints
     [
         (signal.SIGINT, 20, 11),
-        pytest.param(signal.SIGTERM, 20, 11, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 1, 1, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 11, 6, marks=pytest.mark.slow),
+        (signal.SIGTERM, 20, 11),
+        (signal.SIGINT, 1, 1),
+        (signal.SIGTERM, 11, 6),
     ],
 )
 def test_signal_stops_after_the_step(folder, whole, sent, batch, step, caplog):
@@ -100,7 +102,7 @@ def test_second_interrupt_exits_immediately(folder):
             WRITTEN.format("File too large"),
         ),
         (partial(forks.fill_disk_before_state, 6), "checkpoints/state.ckpt", WRITTEN.format("File too large")),
-        pytest.param(partial(forks.fill_disk_in_validation, 2), "curves.png", "File too large", marks=pytest.mark.slow),
+        (partial(forks.fill_disk_in_validation, 2), "curves.png", "File too large"),
     ],
     ids=["weights", "state", "curves"],
 )

@@ -24,6 +24,7 @@ TINY = ROOT / "recipes" / "tiny"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_piped_run_logs_sizes_estimate_steps_and_samples(folder):
     recipe = write_tiny(folder, "piped", training__log_every=5, validation__every=6)
     status, log = forks.run("train", recipe, log=folder / "piped.txt")
@@ -51,6 +52,7 @@ def test_piped_run_logs_sizes_estimate_steps_and_samples(folder):
         assert [line.split()[0] for line in lines[number + 1 : number + 10]] == ["source", "output", "expected"] * 3
 
 
+@pytest.mark.slow
 def test_fsdp_in_one_process_is_reported(folder):
     recipe = write_tiny(
         folder, "one-process", training__steps=6, training__fsdp=True, regularize__gradient_clipping=0.5
@@ -60,6 +62,7 @@ def test_fsdp_in_one_process_is_reported(folder):
     assert "training.fsdp shards only over several processes, which torchrun starts; this run has one" in log
 
 
+@pytest.mark.slow
 def test_quiet_run_logs_nothing(folder):
     recipe = write_tiny(folder, "quiet", training__steps=6)
     assert forks.run("train", recipe, "-q", log=folder / "quiet.txt") == (0, "")
@@ -89,6 +92,7 @@ def test_bar_has_the_speed_and_no_step_lines(monkeypatch):
     assert "step 5 of 10" not in text
 
 
+@pytest.mark.slow
 def test_bar_gets_the_loss_the_speed_and_the_time_left(folder):
     messages = []
     train(tiny(folder, "bar", training__steps=4), on_step=lambda step, total, message: messages.append(message))
@@ -151,6 +155,7 @@ def test_samples_show_the_score_of_a_pair(tmp_path, monkeypatch):
     assert len(lines) == 3
 
 
+@pytest.mark.slow
 def test_samples_leave_the_training_unchanged(folder, whole, caplog):
     # `whole` logged samples; a run without messages computes none
     with caplog.at_level("WARNING", "clearhead.train"):

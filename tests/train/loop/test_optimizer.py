@@ -131,6 +131,7 @@ def test_recipes_that_do_not_suit_muon(changes, message):
         read_recipe("recipes/tiny/translation.yaml", changes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_resume_after_two_sigkills(folder):
     def run(name, hooks):

@@ -32,6 +32,7 @@ def interrupted(folder, hooks, name):
     return run
 
 
+@pytest.mark.slow
 def test_resume_after_two_sigkills(folder, whole):
     # in the middle of an epoch, and between the two files of a checkpoint
     hooks = [partial(forks.before_batch, 9), partial(forks.before_state, 9)]
@@ -44,6 +45,7 @@ def test_interrupted_run_has_all_checkpoints_and_one_loss_per_step(whole):
     assert [row["step"] for row in whole["metrics.csv"] if row["validation_loss"]] == ["3", "6", "9", "12"]
 
 
+@pytest.mark.slow
 def test_resume_after_sigkill_during_a_checkpoint_and_after_the_last_step(folder, whole):
     same(outcome(interrupted(folder, [partial(forks.kill_during_state, 6), forks.kill_before_model], "state")), whole)
 
@@ -113,6 +115,7 @@ def test_finished_run_is_reported_and_unchanged(folder, whole):
     same(outcome(folder / "whole"), whole)
 
 
+@pytest.mark.slow
 def test_weights_depend_only_on_the_seed(folder, whole):
     # in this process, with a new tokenizer and new datasets
     train(tiny(folder, "again"))
@@ -123,6 +126,7 @@ def test_weights_depend_only_on_the_seed(folder, whole):
     assert not any(torch.equal(one[name], other[name]) for name in one if one[name].std() > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 3])
 def test_early_stopping_resumes_with_its_best_value(folder, at):
     # with this learning rate no validation improves on the first by a tenth
@@ -159,6 +163,7 @@ def resumed(begun, folder, **changes):
     return train(tiny(begun, **(data | changes)), resume=True)
 
 
+@pytest.mark.slow
 def test_moved_run_resumes(begun, folder, whole):
     resumed(begun, folder)
     same(outcome(begun / "run"), whole)
@@ -176,6 +181,7 @@ def test_another_recipe_is_refused_and_nothing_changes(begun, folder):
     assert {path: path.stat().st_mtime_ns for path in (begun / "run").rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "valid"])
 def test_other_data_is_refused_but_moved_data_is_not(folder, tmp_path, name):
     for file_name in ("train.tsv", "valid.tsv"):
@@ -192,6 +198,7 @@ def test_other_data_is_refused_but_moved_data_is_not(folder, tmp_path, name):
     assert train(recipe, resume=True).finished
 
 
+@pytest.mark.slow
 def test_another_number_of_threads_is_refused(begun, folder):
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
@@ -203,6 +210,7 @@ def test_another_number_of_threads_is_refused(begun, folder):
     assert resumed(begun, folder).finished
 
 
+@pytest.mark.slow
 def test_checkpoint_of_the_previous_version_is_resumed(begun, folder, whole):
     path = begun / "run" / "checkpoints" / "state.ckpt"
     state = read_state(path)
@@ -219,6 +227,7 @@ def test_folder_with_a_run_is_not_overwritten(begun, folder):
         train(tiny(begun))
 
 
+@pytest.mark.slow
 def test_resume_without_a_checkpoint_starts_a_run(folder, whole, caplog):
     with caplog.at_level("INFO", "clearhead.train"):
         train(tiny(folder, "nothing"), resume=True)
@@ -272,6 +281,7 @@ def test_data_in_the_output_is_refused(tmp_path, name):
         shutil.rmtree(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_run_without_a_checkpoint_starts_again(tmp_path, folder, whole):
     recipe = tiny(folder, "early")
     trained_until(recipe, lambda step: step == 1)
@@ -336,6 +346,7 @@ def last_line(recipe, folder):
     return log.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_broken_weights_of_a_step_are_a_one_line_error(folder, whole):
     recipe = write_tiny(folder, "broken")
     run = shutil.copytree(folder / "whole", folder / "broken")

@@ -271,6 +271,7 @@ def test_wrong_data_is_refused_with_its_location(data, tmp_path, task, texts, sp
         train(recipe(data, task, tmp_path / "run", data={"train": files} | spec))
 
 
+@pytest.mark.slow
 def test_unusable_questions_are_skipped_and_counted(data, tmp_path, caplog):
     caplog.set_level("INFO", logger="clearhead.train")
     file = tmp_path / "rows.tsv"

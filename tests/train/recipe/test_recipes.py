@@ -118,6 +118,7 @@ def test_tiny_run_and_resume_by_command(tmp_path):
         assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "4", "4"]
 
 
+@pytest.mark.slow
 def test_warm_up_longer_than_the_training_is_shortened(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(ROOT)
     changes = ["training.epochs=2", "optimizer.warmup_steps=500", f"output={tmp_path / 'run'}", "training.log_every=1"]
@@ -154,6 +155,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPENED_BY)
 def test_tiny_run_writes_a_model_that_opens(runs, name):
     result = json.loads((runs(name) / "training.json").read_text(encoding="utf-8"))

@@ -54,6 +54,7 @@ def numbers(text, words, pattern):
     return (found | {words[word] for word in pattern.findall(text.lower())}) - {0, 1}
 
 
+@pytest.mark.slow
 def test_every_number_of_one_side_is_in_the_other(scripts, pairs):
     words = words_of(scripts)
     longest_first = sorted(words, key=len, reverse=True)

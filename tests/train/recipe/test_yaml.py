@@ -3,12 +3,14 @@
 import pytest
 import yaml
 from support.command import refused
+from support.data.training import write_tiny
 
 from clearhead.train.recipe.load import read_recipe
 
 RECIPE = yaml.safe_dump({"task": "text-to-text", "output": "run", "data": {"train": "a.tsv"}, "training": {"steps": 3}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 5000 + "]" * 5000, "".join(f"{'  ' * level}a:\n" for level in range(2000))], ids=["[", "a:"]
 )
@@ -90,3 +92,17 @@ def test_repeated_keys_are_a_one_line_error(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="which is repeated"):
         read_recipe(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["a: " + "9" * 5000, "a: 2020-13-45", "{" * 3000, "a: !!python/object/new:os.system [ls]"]
+)
+def test_recipes_that_are_not_yaml(tmp_path, content):
+    (tmp_path / "recipe.yaml").write_text(content)
+    expected = "nested too deeply" if content.startswith("{") else "not YAML"
+    message = refused("train", tmp_path / "recipe.yaml")
+    assert f"recipe.yaml is {expected}" in message
+    assert "sys." not in message
+    if content.startswith("a: "):
+        recipe = write_tiny(tmp_path)
+        assert "the value is not YAML" in refused("train", recipe, "seed=" + content.removeprefix("a: "))

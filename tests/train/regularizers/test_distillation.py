@@ -99,6 +99,7 @@ def test_hidden_states_of_several_teachers_are_refused(data, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
     module, examples = module_of(data, distillation={"teacher": str(save_teacher(data, tmp_path)), "weight": 1.0})
     batch = batch_of(module, examples[:2])
