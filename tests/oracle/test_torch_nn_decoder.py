@@ -1,12 +1,12 @@
 """Decoder layers against torch.nn: initial weights, values, gradients under all masks, and conversion both ways."""
 
 import inspect
-from copy import deepcopy
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.attention import NARROWEST, assert_all_within, assert_within, gradients, gradients_of_torch, parts
 from torch import nn
 
 from clearhead import CrossAttention, Decoder, DecoderLayer, Encoder, LayerOptions, masks
@@ -47,6 +47,7 @@ def problems(draw, dtype):
     """Draw target, memory and torch.nn's masks, with independent sizes and masks."""
     heads, batch = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     length, keys, width = draw(st.integers(1, 5)), draw(st.integers(1, 5)), heads * draw(st.integers(2, 4))
+    width = max(width, NARROWEST) if dtype == torch.float32 else width
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     x = torch.randn(batch, length, width, generator=generator, dtype=dtype)
     memory = torch.randn(batch, keys, width, generator=generator, dtype=dtype)
@@ -73,13 +74,13 @@ def build(kind, width, heads, dtype, batch_first=True, **options):
 
 
 def run(compute, modules, *inputs):
-    """Return the output, and the gradients of its sum of squares for the inputs and all weights by name."""
+    """Return the output and the gradients of its sum of squares for the inputs; weights keep theirs."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     output = compute(*leaves)
     for module in modules:
         module.zero_grad()
     output.square().sum().backward()
-    return output.detach(), [leaf.grad for leaf in leaves]
+    return [output.detach(), *(leaf.grad for leaf in leaves)]
 
 
 def ours_on(ours, mask, memory_mask, source_mask=None):
@@ -94,27 +95,10 @@ def theirs_on(theirs, given_masks, **source_masks):
     return lambda x, memory: theirs(x, memory, **given_masks)
 
 
-def parts(module):
-    return list(module) if isinstance(module, EncoderDecoder) else [module]
-
-
-def gradients(ours):
-    return [{name: tensor.grad for name, tensor in part.named_parameters()} for part in parts(ours)]
-
-
-def gradients_of_torch(theirs):
-    """Return the gradients of a torch.nn module under our names, converted like weights."""
-    twin = deepcopy(theirs)
-    for parameter, own in zip(twin.parameters(), theirs.parameters(), strict=True):
-        parameter.data = own.grad
-    return [dict(part.state_dict()) for part in parts(from_torch_nn(twin))]
-
-
 def assert_close(result, expected, bound):
     torch.testing.assert_close(result, expected, atol=bound, rtol=bound)
 
 
-@pytest.mark.usefixtures("its_kernel")
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -133,7 +117,7 @@ def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_fi
         source_mask = masks.from_torch_nn(None, crossing[1])
         expected = run(theirs_on(theirs, given_masks, src_key_padding_mask=crossing[1]), [theirs], x, memory)
         result = run(ours_on(ours, mask, memory_mask, source_mask), parts(ours), x, memory)
-        assert_close(result, expected, BOUND[dtype])
+        assert_within(result, expected, BOUND[dtype])
         # and back: equal weights, masks and outputs
         back = to_torch_nn(ours)
         for one, other in zip(back.state_dict().values(), theirs.state_dict().values(), strict=True):
@@ -144,8 +128,8 @@ def test_values_and_gradients_under_every_pair_of_masks(dtype, training, norm_fi
             *masks.to_torch_nn(memory_mask, keys=memory.shape[1], **sizes),
         ]
         again = theirs_on(back, dict(zip(given_masks, returned, strict=True)), src_key_padding_mask=crossing[1])
-        assert_close(run(again, [back], x, memory), expected, BOUND[dtype])
-        assert_close(gradients(ours), gradients_of_torch(theirs), 20 * BOUND[dtype])
+        assert_within(run(again, [back], x, memory), expected, BOUND[dtype])
+        assert_all_within(gradients(ours), gradients_of_torch(theirs), BOUND[dtype])
 
     check()
 
@@ -173,7 +157,7 @@ def test_query_without_keys_gets_zeros_where_torch_gives_nan():
     out = attention(x, memory, mask)
     torch.testing.assert_close(out[1], attention.out.bias.expand(3, 8))
     torch.testing.assert_close(out[0], attention(x[:1], memory[:1])[0])
-    _, (x_grad, memory_grad) = run(lambda x, memory: ours(x, memory, None, mask), [ours], x, memory)
+    _, x_grad, memory_grad = run(lambda x, memory: ours(x, memory, None, mask), [ours], x, memory)
     assert x_grad.isfinite().all()
     assert not memory_grad[1].any()
     assert memory_grad[0].any()

@@ -8,6 +8,8 @@ import lancedb
 import numpy as np
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.data.indexes import DOCUMENTS
 from support.models import families
 
@@ -49,6 +51,50 @@ def test_hybrid_search_finds_documents_with_the_words(encoder, tmp_path):
     assert LexicalIndex(["!", "?"]).search("a", 5).tolist() == []
     index.append(["xylophone xylophone"])
     assert {result.index for result in index.search("xylophone", top_k=2, hybrid=True)} == {0, 51}
+
+
+def test_equal_documents_keep_their_order_in_hybrid_search(encoder, tmp_path):
+    documents = ["hello", "world", "the old bridge", "hello"]
+    index = Index.build(encoder, documents, tmp_path / "index")
+    for _ in range(2):
+        index.append(documents)
+    for query in documents[:3]:
+        found = index.search(query, top_k=12, hybrid=True)
+        for text in documents[:3]:
+            rows = [result.index for result in found if result.text == text]
+            assert rows == sorted(rows)
+            assert len(rows) == 3 * documents.count(text)
+        assert [result.index for result in index.search(query, top_k=5, hybrid=True)] == [
+            result.index for result in found[:5]
+        ]
+
+
+def test_equal_scores_of_words_keep_their_order_also_at_the_cut():
+    chance = np.random.default_rng(0)
+    documents = [str(text) for text in chance.choice(["hello", "hello world", "world", "bridge"], 500)]
+    words = LexicalIndex(documents)
+    scores = words._index.get_scores(["hello", "world"])
+    expected = [row for row in np.argsort(-scores, kind="stable").tolist() if scores[row] > 0]
+    assert len({*scores.tolist()}) == 4
+    for count in (1, 7, 100, 125, 130, 250, len(expected), 500, 1000):
+        assert words.search("hello world", count).tolist() == expected[:count]
+        assert (
+            words.search("bridge", count).tolist()
+            == [row for row, text in enumerate(documents) if text == "bridge"][:count]
+        )
+
+
+@given(data=st.data())
+def test_fusion_keeps_the_order_that_rows_have_in_each_ranking(data):
+    """Rows 10 to 13 are equal: both rankings have them in order, and may be cut off anywhere."""
+    rankings = []
+    for _ in range(2):
+        others = data.draw(st.permutations([*range(10), *[-1] * 4]))
+        equal = iter(range(10, 14))
+        ranking = [next(equal) if row < 0 else row for row in others]
+        rankings.append(np.array(ranking[: data.draw(st.integers(0, 14))], np.int64))
+    rows = [row for row in fuse(rankings, 14)[0] if row >= 10]
+    assert rows == sorted(rows)
 
 
 def test_fused_score_is_the_sum_of_reciprocal_ranks():
@@ -185,6 +231,15 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, appends):
     assert sum(texts for _, tokens, texts in steps if tokens) == 76
     assert contents(folders[0]) == contents(folders[1])
     assert sorted(os.listdir(tmp_path)) == ["index", "table.jsonl", "whole"]
+
+
+def test_append_with_overwrite_needs_an_interrupted_append(index):
+    before = contents(index.folder)
+    with pytest.raises(ValueError, match=r"has no interrupted append that --overwrite could discard; omit --overwrite"):
+        index.append(["hello"], columns={"id": [7]}, overwrite=True)
+    assert contents(index.folder) == before
+    index.append(["hello"], columns={"id": [7]}, resume=True)
+    assert len(index) == 101
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -33,6 +34,66 @@ def test_signals_leave_no_temporary_file(tiny_bert, tmp_path, number):
     assert status == 128 + number
     assert "Traceback" not in error
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_many_signals_print_no_traceback(tiny_bert, tmp_path, number):
+    """They arrive while the command imports its libraries, works or exits."""
+    for seconds in (0.5, 2, 3.5, 5):
+        command = [COMMAND, "export", tiny_bert, tmp_path / "out", "--to", "transformers"]
+        with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE) as process:
+            time.sleep(seconds)
+            for _ in range(6):
+                process.send_signal(number)
+                time.sleep(0.005)
+            _, error = process.communicate(timeout=60)
+        assert b"Traceback" not in error, error.decode()
+        assert process.returncode in (0, 128 + number, -number)
+
+
+DISCARDED = """
+import os, time
+from clearhead.cli.signals import orderly_exit
+
+class Discarded:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
+        for _ in range(10_000):
+            pass
+
+with orderly_exit():
+    Discarded()
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_signal_in_a_destructor_is_not_lost(number, status):
+    """Python discards an exception there, and prints it."""
+    done = subprocess.run([sys.executable, "-c", DISCARDED.format(number=int(number))], capture_output=True, timeout=25)
+    assert done.returncode == status
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_ctrl_c_during_the_imports_prints_nothing():
+    code = (
+        "import builtins\n"
+        "original = builtins.__import__\n"
+        "def slow(name, *others):\n"
+        "    if name == 'clearhead.cli.main':\n"
+        "        print('imports', flush=True)\n"
+        "        import time; time.sleep(30)\n"
+        "    return original(name, *others)\n"
+        "builtins.__import__ = slow\n"
+        "from clearhead.__main__ import main; main()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"imports\n"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+    assert (process.returncode, error) == (-signal.SIGINT, b"")
 
 
 def test_sigterm_leaves_no_new_folder(tmp_path):

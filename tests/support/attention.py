@@ -1,9 +1,12 @@
-"""Hypothesis strategies for attention: random shapes and masks of every kind."""
+"""Attention of random shapes and masks of every kind (hypothesis), and comparisons with torch.nn."""
+
+from copy import deepcopy
 
 import torch
 from hypothesis import strategies as st
 
 from clearhead import masks
+from clearhead.checkpoints.torch_nn.convert import EncoderDecoder, from_torch_nn
 
 sizes = st.integers(1, 7)
 
@@ -71,3 +74,46 @@ def dense(mask, queries, keys, batch, heads):
                 ):
                     out[b, :, i, j] = float("-inf")
     return out
+
+
+NARROWEST = 4
+"""Columns of the narrowest layers that are compared in float32.
+
+A norm multiplies a rounding error by up to 1/√ε = 316 if its inputs are almost equal. Inputs of one to three columns
+often are. Layers of these widths are compared in float64, where the errors stay far below the bound.
+"""
+
+
+def assert_within(results, expected, bound):
+    """Check that each tensor has the expected shape and errors below the bound, relative to its largest value (or 1)."""
+    for one, other in zip(results, expected, strict=True):
+        assert_all_within([one], [other], bound)
+
+
+def assert_all_within(results, expected, bound):
+    """Check tensors like `assert_within`, relative to the largest value of all of them.
+
+    The gradients of all weights need this: some are zero, as sums of terms that cancel.
+    """
+    scale = max(1.0, *(float(tensor.detach().abs().max()) for tensor in expected))
+    for one, other in zip(results, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        error = float((one - other).detach().abs().max()) / scale
+        assert error < bound, f"{error:.2g} is not below {bound}"
+
+
+def parts(module):
+    return list(module) if isinstance(module, EncoderDecoder) else [module]
+
+
+def gradients(ours):
+    """Return the gradients of all weights, in the order of their names."""
+    return [tensor.grad for part in parts(ours) for _, tensor in sorted(part.named_parameters())]
+
+
+def gradients_of_torch(theirs):
+    """Return the gradients of a torch.nn module in the order of `gradients`, converted like weights."""
+    twin = deepcopy(theirs)
+    for parameter, own in zip(twin.parameters(), theirs.parameters(), strict=True):
+        parameter.data = own.grad
+    return [tensor for part in parts(from_torch_nn(twin)) for _, tensor in sorted(part.state_dict().items())]

@@ -7,7 +7,6 @@ import io
 import logging
 import os
 import re
-import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from clearhead.cli.models.export import export
 from clearhead.cli.models.quantize import quantize
 from clearhead.cli.models.serve import serve
 from clearhead.cli.models.shortlist import shortlist
+from clearhead.cli.signals import orderly_exit
 from clearhead.cli.text.answer import answer
 from clearhead.cli.text.classify import classify
 from clearhead.cli.text.encode import encode
@@ -168,9 +168,13 @@ def main() -> None:
     tune_process()
     os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of other libraries; clearhead shows its own
     _wrap_standard_output()
-    _exit_on_signals()
     # torch.load warns before it rejects the file, and the error that follows explains more
     warnings.filterwarnings("ignore", "Detected pickle protocol|'torch.load' received a zip file")
+    with orderly_exit():
+        _run()
+
+
+def _run() -> None:
     try:
         try:
             _check_working_directory()
@@ -185,21 +189,6 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename == _STDOUT:  # the flush at exit would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
-
-
-def _exit_on_signals() -> None:
-    """Exit in order after SIGTERM and SIGHUP, as after Ctrl-C, so that temporary files are removed."""
-    process = os.getpid()
-
-    def stop(number: int, frame: object) -> None:
-        if os.getpid() != process:  # a forked worker
-            os._exit(128 + number)
-        sys.exit(128 + number)
-
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
-            signal.signal(number, stop)
 
 
 def _check_working_directory() -> None:

@@ -53,7 +53,7 @@ class BuildOptions:
         query_prompt: name or text of the prompt of queries; None for the model's prompt for queries, if it has one.
         query_adapter: adapter of queries, as in `identity.load_query_encoder`.
         resume: continue an interrupted run, if there is one.
-        overwrite: discard an interrupted run, and replace an existing index.
+        overwrite: discard an interrupted run, and replace an existing index; for an append, only the former.
         window_texts: number of texts that are computed and written together.
     """
 
@@ -177,13 +177,19 @@ def append_to_index(
 
     Raises:
         OtherModelError: the index has another model or other settings.
-        ValueError: as in `build_index`; the columns are not those of the index.
+        ValueError: as in `build_index`; the columns are not those of the index; overwrite is set, and there is no
+            interrupted append.
     """
     read_manifest(folder)
     check_not_input(folder, corpus.sources)
     _check_resumable(corpus, options)
     with writer_lock(folder):
         manifest = read_manifest(folder)
+        if options.overwrite and not (folder / PENDING).exists():  # the user may expect the index to be replaced
+            raise ValueError(
+                f"{folder} has no interrupted append that --overwrite could discard; omit --overwrite to add the "
+                "documents, or omit --append to replace the index"
+            )
         identity.check_same_model(folder, manifest.encoder, encoder)
         canaries.check(folder, encoder, manifest.encoder)
         if options.query_adapter is not None:

@@ -1,16 +1,19 @@
-"""Exact search: the rows with the largest dot products, whatever the rounding of the fast scores."""
+"""Exact search: the rows with the largest dot products, whatever the rounding of the fast scores; its arguments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from clearhead.kernels.native import library
-from clearhead.retrieval.files import StoredRows
+from clearhead.retrieval.files import StoredRows, checked_norms
 from clearhead.retrieval.manifest import BOUNDS, vectors_file
 from clearhead.retrieval.quantization import next_float32, quantize_query
-from clearhead.runtime.vectors import Vectors
+from clearhead.runtime.vectors import AnyVectors, Vectors
 
 _BLOCK_BYTES = 2**25
 """Bytes of the vectors that are scored together, so that their scores and copies stay in the cache."""
@@ -48,7 +51,7 @@ def search_exact(stored: StoredRows, queries: Vectors, top_k: int) -> TopRows:
 
     Args:
         stored: the rows.
-        queries: float32 (n, d).
+        queries: float32 (n, d), with norms of at most `MAX_NORM`: NaN in a score is then damage, and no overflow.
         top_k: the number of rows k; fewer if there are fewer.
     """
     count = min(top_k, stored.manifest.rows)
@@ -171,3 +174,74 @@ def above(scores: NDArray[np.float32], count: int, margin: float) -> NDArray[np.
         return np.empty(0, np.int64)
     tenth = float(np.partition(scores, len(scores) - count)[len(scores) - count])
     return np.flatnonzero(scores >= np.float32(np.nextafter(np.float32(tenth - margin), np.float32(-np.inf))))
+
+
+QueryVectors = AnyVectors | Sequence[Sequence[float]]
+"""Vectors (n, d) of any real type, in an array, a tensor, or a list of them or of lists of numbers."""
+
+
+def check_count(name: str, value: object) -> int:
+    """Return a number of documents as an integer of Python.
+
+    Args:
+        name: the argument, for messages.
+        value: its value.
+
+    Raises:
+        ValueError: the value is not a whole number of at least 1.
+
+    >>> check_count("top_k", np.int64(3))
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r:.80}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value}")
+    return int(value)
+
+
+def query_vectors(queries: QueryVectors, width: int) -> Vectors:
+    """Return vectors of queries as a float32 array (n, d) whose products with documents fit float32.
+
+    Args:
+        queries: the vectors.
+        width: number of columns d.
+
+    Raises:
+        ValueError: vectors of another shape or type, with NaN or infinity, or too large.
+
+    >>> query_vectors([[3, 4]], 2)
+    array([[3., 4.]], dtype=float32)
+    """
+    shape = f"expected vectors of shape (n, {width})"
+    try:
+        array = _as_array(queries)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise ValueError(f"{shape}, got rows of different lengths or types") from None
+    if array.dtype.kind not in "fiu":  # a cast would drop the imaginary part of complex numbers
+        raise ValueError(f"expected vectors of real numbers, got values of type {array.dtype}")
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(f"{shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("a vector holds NaN or infinity; expected finite values")
+    with np.errstate(over="ignore"):  # the message below is better than a warning
+        vectors = np.ascontiguousarray(array, np.float32)
+    if not np.isfinite(vectors).all():
+        raise ValueError(
+            f"a vector holds {array[~np.isfinite(vectors)][0]:.3g}, which is too large for float32. Normalize vectors"
+        )
+    checked_norms(vectors)
+    return vectors
+
+
+def _as_array(vectors: object) -> NDArray[Any]:
+    if isinstance(vectors, list | tuple):
+        return np.asarray([_without_torch(vector) for vector in vectors])
+    return np.asarray(_without_torch(vectors))
+
+
+def _without_torch(vectors: object) -> object:
+    if not isinstance(vectors, Tensor):
+        return vectors
+    vectors = vectors.detach().cpu()
+    return (vectors.double() if vectors.is_floating_point() else vectors).numpy()  # NumPy has no bfloat16

@@ -28,7 +28,7 @@ from clearhead.retrieval.quantization import quantize_rows
 from clearhead.runtime.vectors import Vectors
 
 MAX_NORM = 1e18
-"""The largest norm of a vector, so that dot products in float32 are finite."""
+"""The largest norm of a vector of a document or query, so that dot products in float32 are finite."""
 
 
 class IndexWriter:
@@ -93,7 +93,10 @@ def checked_norms(vectors: Vectors) -> NDArray[np.float64]:
     """
     norms: NDArray[np.float64] = np.linalg.norm(vectors.astype(np.float64), axis=1)
     if len(norms) and norms.max() > MAX_NORM:
-        raise ValueError(f"a vector has the norm {norms.max():.3g}; expected at most {MAX_NORM:g}. Normalize vectors")
+        raise ValueError(
+            f"a vector has the norm {norms.max():.3g}; expected at most {MAX_NORM:g}, so that "
+            "products fit float32. Normalize vectors"
+        )
     return norms
 
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, overload
 
-import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.corpus import Corpus
@@ -15,7 +14,7 @@ from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.retrieval import build, canaries, identity
 from clearhead.retrieval.approximate import open_graph, search_graph
 from clearhead.retrieval.build import BuildOptions, ListedTexts
-from clearhead.retrieval.exact import TopRows, search_exact
+from clearhead.retrieval.exact import QueryVectors, TopRows, check_count, query_vectors, search_exact
 from clearhead.retrieval.export import export_index
 from clearhead.retrieval.files import StoredRows
 from clearhead.retrieval.lexical import LexicalIndex, fuse
@@ -150,10 +149,11 @@ class Index:
         """Append documents, which appear all at once when the last one is written.
 
         Args:
-            texts, columns, resume, overwrite: as in `build`. The columns are those of the index.
+            texts, columns, resume: as in `build`. The columns are those of the index.
+            overwrite: discard an interrupted append, which must exist. It never replaces the index.
 
         Raises:
-            ValueError: as in `build`; the columns differ.
+            ValueError: as in `build`; the columns differ; with overwrite, there is no interrupted append.
         """
         options = BuildOptions(resume=resume, overwrite=overwrite)
         build.append_to_index(self.encoder, _corpus(texts, columns), self.folder, options, lambda *step: None)
@@ -277,12 +277,11 @@ class Index:
             documents.
 
         Raises:
-            ValueError: a query is blank, is not a string, or is longer than the model takes; top_k is below 1; a
-                package is missing; the reranker has several scores.
+            ValueError: a query is blank, is not a string, or is longer than the model takes; top_k or candidates
+                is not a whole number of at least 1; a package is missing; the reranker has several scores.
         """
         listed, single = as_texts(queries)
-        if candidates < 1:
-            raise ValueError(f"candidates must be at least 1; got {candidates}")
+        top_k, candidates = check_count("top_k", top_k), check_count("candidates", candidates)
         if reranker is not None:
             reranker.check_ranks()
             for query in listed:
@@ -345,11 +344,11 @@ class Index:
         """
         export_index(self._stored, Path(path))
 
-    def search_vectors(self, queries: Vectors, top_k: int = 10, *, approximate: bool = False) -> TopRows:
+    def search_vectors(self, queries: QueryVectors, top_k: int = 10, *, approximate: bool = False) -> TopRows:
         """Return the rows with the largest dot products with each vector.
 
         Args:
-            queries: float32 (n, d).
+            queries: vectors (n, d) of real numbers: an array, a tensor or a list.
             top_k: number of rows k.
             approximate: use a graph of neighbors, which is made when it is first used.
 
@@ -357,18 +356,14 @@ class Index:
             Rows and scores (n, k), best first; fewer if the index has fewer documents.
 
         Raises:
-            ValueError: vectors of another width, or with NaN or infinity; top_k is below 1.
+            ValueError: vectors of another width, of complex numbers, with NaN or infinity, or too large for products
+                in float32; top_k is not a whole number of at least 1.
         """
-        if top_k < 1:
-            raise ValueError(f"top_k must be at least 1; got {top_k}")
-        if queries.ndim != 2 or queries.shape[1] != self.width:
-            raise ValueError(f"expected vectors of shape (n, {self.width}), got {queries.shape}")
-        if not np.isfinite(queries).all():
-            raise ValueError("a vector holds NaN or infinity; expected finite values")
-        queries = np.ascontiguousarray(queries, np.float32)
+        top_k = check_count("top_k", top_k)
+        vectors = query_vectors(queries, self.width)
         if approximate and len(self):
-            return search_graph(open_graph(self.folder, self._stored), self._stored, queries, top_k)
-        return search_exact(self._stored, queries, top_k)
+            return search_graph(open_graph(self.folder, self._stored), self._stored, vectors, top_k)
+        return search_exact(self._stored, vectors, top_k)
 
     def result(self, row: int, score: float) -> SearchResult:
         """Return the document of a row as a result."""

@@ -30,21 +30,35 @@ class LexicalIndex:
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would log each step
         listed = list(texts)
-        self._index, self._count = bm25s.BM25(), len(listed)
+        self._index = bm25s.BM25()
         tokens = bm25s.tokenize(listed, stopwords=[], show_progress=False)
         self._has_words = bool(tokens.vocab) and any(len(ids) for ids in tokens.ids)
         if self._has_words:
             self._index.index(tokens, show_progress=False)
 
     def search(self, query: str, count: int) -> NDArray[np.int64]:
-        """Return the rows of documents with words of a query, best first."""
+        """Return the rows of documents with words of a query, best first; equal scores in the order of the rows."""
         import bm25s
 
         words = bm25s.tokenize([query], stopwords=[], return_ids=False, show_progress=False)
         if not (self._has_words and words[0]):
             return np.empty(0, np.int64)
-        rows, scores = self._index.retrieve(words, k=min(count, self._count), show_progress=False)
-        return np.asarray(rows[0][scores[0] > 0], np.int64)
+        scores = self._index.get_scores(words[0])
+        rows = np.flatnonzero(scores > 0)
+        return rows[_top(scores[rows], count)]
+
+
+def _top(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Return the positions of the largest scores, largest first; equal scores in their order, also at the cut.
+
+    The top-k of bm25s returns equal scores in any order.
+    """
+    rows = np.arange(len(scores))
+    if count < len(scores):
+        smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
+        above = np.flatnonzero(scores > smallest)
+        rows = np.concatenate([above, np.flatnonzero(scores == smallest)[: count - len(above)]])
+    return rows[np.argsort(-scores[rows], kind="stable")]
 
 
 def fuse(rankings: Sequence[NDArray[np.int64]], count: int) -> tuple[list[int], list[float]]:

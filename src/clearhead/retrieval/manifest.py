@@ -96,7 +96,7 @@ def is_index(folder: Path) -> bool:
     """Return whether a folder is an index, of any version."""
     try:
         return read_json(folder / MANIFEST).get("kind") == _NAME
-    except ValueError:
+    except (ValueError, NotADirectoryError):
         return False
 
 

@@ -38,7 +38,7 @@ def read_api_keys(path: Path) -> list[str]:
     with open_file(path) as file:  # may be a pipe
         content = file.read()
     try:
-        lines = [line.strip() for line in content.decode().splitlines()]
+        lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}") from None
     keys = [line for line in lines if line and not line.startswith("#")]

@@ -21,7 +21,7 @@ from clearhead.train.distributed.process_group import ProcessGroup
 from clearhead.train.loop.callback import OnStep
 from clearhead.train.loop.checkpointing import STATE
 from clearhead.train.loop.resume import check_folder
-from clearhead.train.recipe.errors import named
+from clearhead.train.recipe.errors import RecipeError, named
 from clearhead.train.recipe.load import describe_differences
 from clearhead.train.recipe.recipe import Recipe
 from clearhead.train.recipe.sections import Files
@@ -50,7 +50,7 @@ def distill(recipe: Recipe, *, resume: bool = False, on_step: OnStep = ignore_st
     """
     settings = recipe.regularize.distillation
     if settings is None:
-        raise ValueError("regularize.distillation.teacher is required")
+        raise RecipeError("regularize.distillation.teacher is required")
     if not settings.sequence_level:
         return train(recipe, resume=resume, on_step=on_step)
     with run_lock(recipe):

@@ -53,7 +53,10 @@ def test_options_reach_the_model(qa_folder, reader, context):
 def test_bad_input_is_a_one_line_error(qa_folder, context, tmp_path, tiny_bert):
     ask = ["answer", "-m", qa_folder, "--question", QUESTION, "--context"]
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    assert "the context of pair 0 is empty" in refused(*ask, "-")
+    (tmp_path / "blank.txt").write_text(" \n")
+    assert refused(*ask, "-") == "clearhead: error: standard input is blank; expected words\n"
+    assert refused(*ask, " ") == "clearhead: error: --context is blank; expected words\n"
+    assert "blank.txt is blank; expected words" in refused(*ask, tmp_path / "blank.txt")
     assert "latin.txt: not UTF-8" in refused(*ask, tmp_path / "latin.txt")
     assert "no such file" in refused(*ask, tmp_path / "nowhere.txt")
     for question, words in (("", "is empty"), ("a " * 50, "shorten the question")):

@@ -58,6 +58,9 @@ def test_appended_documents_are_found(folder, tiny_bert):
     assert (status, err) == (0, "")
     status, out, err = clearhead("index", "hello world", "-o", folder / "grown", "--append", "--json")
     assert (status, json.loads(out)["documents"], json.loads(out)["in_index"]) == (0, 1, 2), err
+    assert "omit --append to replace the index" in refused(
+        "index", "b", "-o", folder / "grown", "--append", "--overwrite"
+    )
     assert [one.text for one in Index.open(folder / "grown").search("hello world")] == ["hello world", "query passage"]
 
 

@@ -68,6 +68,8 @@ def test_short_api_keys_are_refused(tmp_path):
     path = tmp_path / "keys.txt"
     path.write_text("0123456789abcdef\n", encoding="utf-8")
     assert read_api_keys(path) == ["0123456789abcdef"]
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # of an editor on Windows
+    assert read_api_keys(path) == ["0123456789abcdef"]
     path.write_text("0123456789abcde\n", encoding="utf-8")
     with pytest.raises(ValueError, match="an API key needs at least 16 characters"):
         read_api_keys(path)

@@ -28,6 +28,7 @@ def test_port_in_use_is_a_one_line_error(folders, used_port):
         ("no-such-host.invalid", "cannot resolve the host name 'no-such-host.invalid'"),
         ("a" * 300, "cannot resolve the host name"),
         ("192.0.2.1", "cannot listen on 192.0.2.1:8080: "),
+        ("", "--host is empty"),
     ],
 )
 def test_foreign_host_is_a_one_line_error(folders, host, expected):

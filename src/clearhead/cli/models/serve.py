@@ -63,6 +63,8 @@ def serve(
     """
     # before the server listens there is nothing to drain; PID 1 of a container ignores SIGTERM without a handler
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if not host:
+        raise ValueError("--host is empty; give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all")
     for name, module in (("fastapi", "fastapi"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client")):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'serving needs {name}: pip install "clearhead[serve]"')

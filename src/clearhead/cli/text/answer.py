@@ -54,7 +54,10 @@ def answer(
     from clearhead.pipelines.question_answerer import QuestionAnswerer
 
     answerer = QuestionAnswerer.from_pretrained(model, precision=precision.value, device=device)
-    with error_context(location=[source_name(context) if is_file(context) else "--context"].__getitem__):
+    place = source_name(context) if is_file(context) else "--context"
+    if not text.strip():
+        raise ValueError(f"{place} is blank; expected words")
+    with error_context(location=[place].__getitem__):
         result = answerer.answer(
             question,
             text,

@@ -46,7 +46,14 @@ Dtype = Annotated[
         "documents as float32. bfloat16 has half the size of float32, and rounded scores."
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index or an interrupted run.")]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace an existing index or an interrupted run. With --append: discard an interrupted append, and keep "
+        "the documents of the index; an error if there is none.",
+    ),
+]
 Normalize = Annotated[
     bool, typer.Option("--normalize/--no-normalize", help="Scale vectors to length 1: scores are cosines.")
 ]
