@@ -121,6 +121,14 @@ def test_quantized_vectors_equal_those_of_sentence_transformers(vectors, precisi
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize(
+    ("precision", "size"), [("float32", 1536), ("int8", 384), ("uint8", 384), ("binary", 48), ("ubinary", 48)]
+)
+def test_bytes_of_quantized_vectors(precision, size):
+    vectors = np.random.default_rng(0).standard_normal((3, 384), np.float32)
+    assert quantize_vectors(vectors, precision).nbytes == 3 * size
+
+
 def test_ranges_of_another_width_are_refused():
     with pytest.raises(ValueError, match=r"expected ranges \(2, 3\), got an array of shape \(2, 4\)"):
         quantize_vectors(np.ones((5, 3), np.float32), "int8", np.ones((2, 4), np.float32))

@@ -54,7 +54,7 @@ def model(positions, **options):
 
 
 def assert_close(result, expected):
-    torch.testing.assert_close(result, expected, atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=20)
