@@ -27,6 +27,7 @@ def assert_within(ours, theirs, bound=1e-5):
     assert (ours - theirs).norm(dim=-1).max() < bound * theirs.norm(dim=-1).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_new_classifier_opens_in_transformers(name, tmp_path):
     make(name, tmp_path / "body")

@@ -180,6 +180,7 @@ def test_index_of_shards_names_only_files_in_the_folder(tiny_bert, tmp_path, ind
             (folder / "model.safetensors").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", INDEXES)
 def test_hub_cache_with_symbolic_links(tiny_bert, tmp_path, index):
     cache = tmp_path / "models--someone--some-model"

@@ -69,6 +69,7 @@ LABELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "row"), [("a.tsv", 2), ("a.csv", 3), ("a.jsonl", 2)])
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_row_without_a_label(tmp_path, tiny_bert, name, row, empty):

@@ -260,6 +260,7 @@ def test_wrong_graph_is_not_written(bert, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_invalid_exports_are_refused(bert, tmp_path):
     folder, graphs = bert
     err = refused("export", folder, tmp_path / "a", "--to", "transformers", "--int8")

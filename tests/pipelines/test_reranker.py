@@ -213,6 +213,7 @@ def test_the_command(folder, reranker, tmp_path):
     assert (status, written, (tmp_path / "o.jsonl").read_text()) == (0, "", out)
 
 
+@pytest.mark.slow
 def test_the_command_refuses_bad_input_and_writes_nothing(folder, tmp_path, tiny_bert):
     (tmp_path / "documents.txt").write_text("hello\n\nthe storm\n")
     (tmp_path / "good.txt").write_text(f"hello\n{LONG}\n")

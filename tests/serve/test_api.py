@@ -33,6 +33,7 @@ def post(address, path, body, **options):
     return httpx.post(f"{address}{path}", json=body, timeout=30, **options)
 
 
+@pytest.mark.slow
 def test_openai_client(address, folders):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
     expected = TextEncoder.from_pretrained(folders / "bert", precision="float32", device="cpu").encode(TEXTS)

@@ -138,6 +138,7 @@ def test_student_trains_on_texts_of_an_ensemble(data, teachers, tmp_path):
     assert generated not in alone
 
 
+@pytest.mark.slow
 def test_texts_of_an_ensemble_depend_on_the_weights_of_all(data, teachers, tmp_path, monkeypatch):
     one, other = teachers
     change = other_teacher(other, tmp_path / "other")

@@ -34,6 +34,7 @@ def test_attention_weights_equal_those_of_transformers(family, tmp_path):
         torch.testing.assert_close(other.values, weights * real, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("family", KEYS)
 def test_lower_precision_is_close(family, precision, tmp_path):

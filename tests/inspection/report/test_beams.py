@@ -106,6 +106,7 @@ def test_long_outputs_start_with_60_steps(opened, translation):
     assert page.evaluate(OUTSIDE) == [[], 0]
 
 
+@pytest.mark.slow
 def test_numbers_in_boxes_are_explained(opened, searched):
     page = opened(searched)
     hint = page.locator("#beam-hint").inner_text()

@@ -56,6 +56,7 @@ def test_allowing_every_token_gives_the_same_tokens(translator, beams):
     assert_same(generate(translator.inference_model, some, config), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("options", [{}, {"bad_words_ids": [[12], [250]]}, {"min_new_tokens": 12}])
 def test_shortlist_gives_the_tokens_of_masked_logits(translator, beams, options):
