@@ -13,14 +13,16 @@ from fuzz.outcomes import Case, judge
 from fuzz.run import TARGETS
 
 CASES = {"checkpoints": 150, "keys": 600, "recipes": 100, "tables": 400, "indexes": 120, "requests": 52}
+SLOW = {"keys", "recipes", "requests"}  # 20 seconds and more
 
 
 def test_every_target_is_tested():
     assert set(CASES) == set(TARGETS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", CASES)
+@pytest.mark.parametrize(
+    "target", [pytest.param(target, marks=pytest.mark.slow if target in SLOW else ()) for target in CASES]
+)
 def test_hostile_inputs_work_or_are_refused_in_one_line(target):
     command = [sys.executable, "-m", "fuzz", target, "--cases", str(CASES[target]), "--seed", "33"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
