@@ -257,6 +257,7 @@ def test_damaged_configs_are_refused(tmp_path, plan):
 def test_wrong_graph_is_not_written(bert, tmp_path):
     done = subprocess.run([sys.executable, "-c", WRONG, bert[0], tmp_path / "wrong"], capture_output=True, check=False)
     assert b"ValueError: model.onnx: its outputs are 1.0e-03 from the model's" in done.stderr
+    assert b"at most 1e-04 is allowed" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import outcomes
+from fuzz import outcomes, recipes, server_requests
 from fuzz.outcomes import Case, judge
 from fuzz.run import TARGETS
 
@@ -60,6 +60,22 @@ def grow():
 )
 def test_outcomes_are_judged(run, outcome):
     assert judge(Case("nothing", run, ["a.txt", "^data: "], seconds=1))[0] == outcome
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"more than {outcomes.MAX_MESSAGE:,} characters",
+        f"a case of more than {outcomes.SECONDS} seconds",
+        f"a growth of the memory by more than {outcomes.MEMORY_MB} MB",
+        f"A recipe may take {recipes.MEMORY_MB // 1000} GB",
+        f"may grow by {server_requests.MAX_GROWTH_MB} MB in a whole run",
+        f"up to {server_requests.PER_CASE} requests a case",
+    ],
+)
+def test_page_states_the_limits(sentence):
+    page = Path(__file__).parents[2] / "docs" / "robustness.md"
+    assert sentence in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

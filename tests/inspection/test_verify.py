@@ -204,6 +204,13 @@ def test_bounds_of_lower_precisions_and_heads(tmp_path):
     assert bounds["bfloat16"] == 1 - 0.9995
     assert bounds["int8"] == 1 - 0.99
     assert {check.bound for check in checks_of_head if "logits" in check.measured} == {1e-5}
+    seq2seq.make("marian", tmp_path / "marian", init_std=32**-0.5)
+    bounds = {check.name: pytest.approx(check.bound) for check in verify(tmp_path / "marian").checks}
+    assert bounds["bfloat16"] == 1 - 0.9995
+
+
+def test_page_states_the_lengths():
+    assert (min(checks._LENGTHS), max(checks._LENGTHS)) == (1, 160)
 
 
 def test_reports_bfloat16_rounding(tmp_path):

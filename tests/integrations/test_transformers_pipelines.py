@@ -121,7 +121,22 @@ def test_options_without_effect(tmp_path):
     for options in ({}, {"batch_size": 1}, {"batch_size": 64}, {"num_workers": 9}, {"padding": "max_length"}):
         assert ours(texts, **options) == plain(texts), options
     translate = clearhead.pipeline("translation", model=clearhead.TextToText.from_pretrained().name, device="cpu")
-    assert translate(TEXT, clean_up_tokenization_spaces=True) == translate(TEXT)
+    for options in (
+        *({"clean_up_tokenization_spaces": True}, {"batch_size": 1}, {"num_workers": 9}),
+        *({"padding": "max_length"}, {"truncation": True}),
+    ):
+        assert translate([TEXT, "a ."], **options) == translate([TEXT, "a ."]), options
+
+
+def test_options_without_effect_on_features_and_answers(tmp_path):
+    make("bert", tmp_path, "ForQuestionAnswering")
+    features, read = (
+        clearhead.pipeline(task, model=tmp_path, device="cpu") for task in ("feature-extraction", "question-answering")
+    )
+    asked = {"question": "a test?", "context": TEXT}
+    for options in ({"batch_size": 1}, {"num_workers": 9}, {"padding": "max_length"}, {"truncation": True}):
+        assert features([TEXT, "a"], **options) == features([TEXT, "a"]), options
+        assert read(**asked, **options) == read(**asked), options
 
 
 def test_spans_without_probability_are_left_out(tmp_path):

@@ -95,11 +95,10 @@ def test_model_card_names_weights_and_training_data(name):
 def test_shipped_translators_are_small():
     sizes = {
         name: sum(path.stat().st_size for folder in map(hub.resolve_model, NAMES) for path in folder.glob(name))
-        for name in ("model.safetensors", "*.safetensors", "*")
+        for name in ("model.safetensors", "*")
     }
     assert sizes["model.safetensors"] <= 36_000_000
-    assert round(sizes["*.safetensors"] / 1e6) == 56
-    assert sizes["*"] <= 60_000_000
+    assert round(sizes["*"] / 1e6) == 57
 
 
 @pytest.mark.slow

@@ -89,6 +89,10 @@ def test_canaries_find_what_hashes_do_not(made, tiny_bert, monkeypatch):
         canaries._computed.clear()
 
 
+def test_page_states_the_bounds():
+    assert canaries.BOUNDS == {"float32": 1e-4, "bfloat16": 0.1, "int8": 0.1}
+
+
 def test_canaries_are_computed_once(made, encoder, monkeypatch):
     Index.open(made, encoder)
     monkeypatch.setattr(TextEncoder, "encode_tokens", None)

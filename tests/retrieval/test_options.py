@@ -34,6 +34,7 @@ def test_reranker_orders_the_best_candidates(index, tmp_path):
     found = index.search("the bridge", top_k=3, reranker=reranker, candidates=20)
     assert [(one.text, one.score) for one in found] == [(one.text, one.score) for one in expected]
     assert [one.columns["id"] for one in found] == [100 + one.index for one in found]
+    assert len(index.search("the bridge", top_k=5, reranker=reranker, candidates=2)) == 5
     with pytest.raises(ValueError, match="has 3 scores for a pair"):
         index.search("the bridge", reranker=make_reranker(tmp_path / "three", 3))
 

@@ -13,6 +13,7 @@ from clearhead.serve import batching
 from clearhead.serve.batching import Batcher
 from clearhead.serve.http.errors import InvalidRequestError, OverloadedError, RequestAbandonedError, ShuttingDownError
 from clearhead.serve.http.responses import wait_for_results
+from clearhead.serve.routes import inference
 
 
 def submit(batcher, jobs):
@@ -97,6 +98,23 @@ def test_estimate_reserves_room_until_it_is_replaced():
         other.release()
         assert batcher.pending_cost == 3
     assert batcher.pending_cost == 0
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_request_without_room_is_not_tokenized(streams):
+    def prepare(body):
+        raise AssertionError("tokenized")
+
+    handler = SimpleNamespace(wants_stream=lambda body: streams, estimate=lambda body: 1, prepare=prepare)
+    model = SimpleNamespace(handlers={"embeddings": handler}, name="a")
+    batcher = Batcher(doubled, max_batch_cost=5, max_queue_cost=10)
+    state = SimpleNamespace(batcher=batcher, model=lambda *args: model)
+    request = SimpleNamespace(scope={"client_id": object()})
+    body = SimpleNamespace(model="a")
+    with pytest.raises(AssertionError, match="tokenized"):
+        asyncio.run(inference._respond(state, request, "embeddings", body))
+    with batcher.reserve(10, object()), pytest.raises(OverloadedError):
+        asyncio.run(inference._respond(state, request, "embeddings", body))
 
 
 def test_large_request_does_not_delay_later_requests():

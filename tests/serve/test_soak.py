@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from clearhead.serve.settings import Settings
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "serving" / "soak"
 MINUTES = 30
@@ -39,14 +42,14 @@ def test_short_soak_keeps_the_promises(tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def samples(growth=0.0, descriptors=0.0):
+def samples(growth=0.0, descriptors=0.0, threads=0.0):
     """Samples of 30 minutes; the second half of each minute is quiet, the first has 100 more descriptors."""
     return [
         {
             "seconds": seconds,
             "rss": 500 + (100 if seconds < 300 else 0) + growth * seconds / 60,
             "descriptors": 20 + (100 if seconds % 60 < 30 else 0) + descriptors * seconds / 60,
-            "threads": 10,
+            "threads": 10 + threads * seconds / 60,
         }
         for seconds in range(0, 60 * MINUTES, 2)
     ]
@@ -58,6 +61,7 @@ def samples(growth=0.0, descriptors=0.0):
         ({}, [True, True, True]),
         ({"growth": 1.5}, [False, True, True]),
         ({"growth": -3.0, "descriptors": 1.0}, [True, False, True]),
+        ({"threads": 0.6}, [True, True, False]),
     ],
 )
 def test_leaks_are_found(verdict, found, kept):
@@ -84,7 +88,21 @@ def test_page_states_the_results_and_limits(verdict):
     assert all(promise["kept"] for promise in report["promises"])
     for name in ("resident memory is flat", "open descriptors are flat", "every result equals the offline one"):
         assert found[name].split(", ")[0] in page, name
+    slope, _, values = found["threads are flat"].partition(" a minute, ")
+    first, _, last = values.partition(" to ")
+    assert abs(float(slope)) == 0
+    assert first == last
+    assert f"| {first} throughout |" in page
+    assert found["SIGTERM loses no accepted request"].removesuffix(" after the signal") in page
+    assert found["the server exits with status 0"].removeprefix("status 0 ") in page
     assert found["a greedy client does not starve polite ones"] in page
+    for name in ("Open descriptors", "Threads"):
+        assert re.search(rf"\| {name} are flat[^|]*\| {verdict.MAX_SLOPE_COUNT:g} a minute \|", page)
+    for file, constant in (("offline.py", "TOLERANCE = 1e-5"), ("server.py", "DRAIN_SECONDS = 600")):
+        assert constant in (SOAK / file).read_text(encoding="utf-8")
+    assert "| 1e-5 in float32 |" in page
+    assert f"default of {Settings(models=[]).queue_tokens:,} tokens" in page
+    assert "with `--drain-seconds 600`" in page
     for bound in (f"{verdict.MAX_SLOPE_MIB:g} MiB a minute", f"median of {verdict.MAX_POLITE_SECONDS:g} s"):
         assert f"| {bound}" in page
     assert f"99th percentile of {verdict.MAX_POLITE_LAST:g} s" in page

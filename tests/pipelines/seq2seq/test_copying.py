@@ -47,6 +47,7 @@ def rule():
         ("He lives in Łódź.", ["Łódź"]),
         ("Call +49 (30) 123 45-67 now.", ["+49 (30) 123 45-67"]),
         ("Order 4711 is not 1234567.", ["1234567"]),
+        ("Not 1234 but 12345 of 123,456.", ["12345"]),
         ("Flight LH-4711 and room B12 by @tom_s for #fun.", ["LH-4711", "B12", "@tom_s", "#fun"]),
         ("The file max_length is on 192.168.0.1 since 2024-05-03.", ["max_length", "192.168.0.1", "2024-05-03"]),
         ("At 7PM, and 7 AM.", []),

@@ -103,6 +103,20 @@ def test_each_instruction_set_and_width(isa, width, tmp_path, monkeypatch):
     assert generate(model.inference_model, allowed[:2], config) == together[:2]
 
 
+@pytest.mark.slow
+def test_instruction_sets_give_the_same_tokens_and_log_probabilities(tmp_path, monkeypatch):
+    folders.marian(tmp_path)
+    found = []
+    for isa in INSTRUCTION_SETS:
+        monkeypatch.setattr(library, "isa", lambda isa=isa: isa)
+        model = TextToText.from_pretrained(tmp_path, precision="int8", device="cpu")
+        config = model.generation_config.updated(beam_size=3, max_new_tokens=6)
+        sources = sources_of(model, ["the house", "a small dog", "we see the water"])
+        allowed = [replace(source, allowed=every_token(model)) for source in sources]
+        found.append([generate(model.inference_model, each, config) for each in (sources, allowed)])
+    assert all(one == found[0] for one in found)
+
+
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("num_outliers", [0, 3, 16])
 def test_selected_columns(isa, num_outliers):

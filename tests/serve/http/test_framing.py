@@ -56,6 +56,7 @@ AMBIGUOUS = {
     "no host": b"GET /health/live HTTP/1.1\r\n\r\n",
     "another version": head("/health/live", method="GET", version="2.0"),
     "large headers": head("/health/live", *(f"x-{number}: {'a' * 100}" for number in range(500)), method="GET"),
+    "50 headers of 33 KB": head("/health/live", *(f"x-{number}: {'a' * 660}" for number in range(50)), method="GET"),
     "many headers": head("/health/live", *["x:"] * 100, method="GET"),
     "a continuation line": head("/health/live", "x: a\r\n b", method="GET"),
     "a folded coding": head(PATH, "transfer-encoding:\r\n chunked") + b"0\r\n\r\n",

@@ -47,6 +47,15 @@ def test_augmentation_changes_its_share_of_the_inputs_only(data, task):
     assert plain.count == noisy.count
 
 
+@pytest.mark.parametrize("name", ["token_masking", "span_masking", "token_deletion", "token_swapping", "local_shuffle"])
+def test_targets_do_not_change(data, name):
+    module, examples = module_of(data, augmentation={name: 3 if name == "local_shuffle" else 0.5})
+    plain, noisy = batch_of(module, examples), batch_of(module, examples, training=True)
+    assert plain["source"].shape != noisy["source"].shape or not torch.equal(plain["source"], noisy["source"])
+    for name in set(plain.tensors) - {"source", "source_keep"}:
+        assert torch.equal(plain[name], noisy[name]), name
+
+
 @pytest.mark.parametrize("spec", [{"token_masking": 0.2}, {"span_masking": 0.2}])
 @pytest.mark.parametrize(("task", "token"), [("text-to-text", "<unk>"), ("classification", "[MASK]")])
 def test_masked_tokens_are_replaced_by_the_mask_or_unknown_token(data, spec, task, token):
