@@ -1,6 +1,7 @@
 """ONNX graphs in ONNX Runtime compute the values and tokens of the model; a wrong graph is not written."""
 
 import json
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -240,8 +241,8 @@ def test_published_models_on_real_sentences(tmp_path):
 
 WRONG = """
 from clearhead.export import onnx
-run_session = onnx.run_session
-onnx.run_session = lambda *args: {name: 1.001 * output for name, output in run_session(*args).items()}
+run = onnx.OnnxGraph.run
+onnx.OnnxGraph.run = lambda *args: {name: 1.001 * output for name, output in run(*args).items()}
 onnx.export(*__import__("sys").argv[1:], texts=["hello"])
 """
 
@@ -251,6 +252,28 @@ def test_damaged_configs_are_refused(tmp_path, plan):
     (tmp_path / MANIFEST).write_text(json.dumps({"plan": plan}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"export\.json.*export the model again"):
         OnnxSeq2Seq(tmp_path)
+
+
+@pytest.mark.slow
+def test_graphs_of_another_model_are_refused_by_name(tmp_path):
+    (tmp_path / "model").mkdir()
+    folders.marian(tmp_path / "model")
+    status, _, err = clearhead("export", tmp_path / "model", tmp_path / "graphs", "--to", "onnx")
+    assert status == 0, err
+    plan = json.loads((tmp_path / "graphs" / MANIFEST).read_text())
+    for key, value, words in (
+        ("num_layers", 10**6, "num_layers is 1000000; the encoder's graph has at most"),
+        ("decoder_num_layers", 10**6, "decoder_num_layers is 1000000, and the graph has 3"),
+        ("d_model", 0, "d_model"),
+    ):
+        shutil.copytree(tmp_path / "graphs", tmp_path / key)
+        changed = plan | {"plan": plan["plan"] | {key: value}}
+        (tmp_path / key / MANIFEST).write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"{key}/export\.json: .*{words}"):
+            OnnxSeq2Seq(tmp_path / key)
+    (tmp_path / "graphs" / "encoder_model.onnx").write_bytes((tmp_path / "graphs" / "decoder_model.onnx").read_bytes())
+    with pytest.raises(ValueError, match=r"encoder_model\.onnx is another graph: it has no output last_hidden_state"):
+        OnnxSeq2Seq(tmp_path / "graphs")
 
 
 @pytest.mark.slow

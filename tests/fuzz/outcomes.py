@@ -85,10 +85,10 @@ def judge(case: Case) -> tuple[str, str]:
     """Run a case; return "works", "refused" or the reason why its outcome is forbidden, and the count, message or traceback."""
     _reset_peak()
     before = _peak_mb()
-    with tempfile.TemporaryFile() as printed, _standard_error_to(printed):
+    with tempfile.TemporaryFile() as printed, _output_to(printed):
         outcome = _outcome(case)
         printed.seek(0)
-        crash = re.search(rb"panicked at .*|Traceback", printed.read())
+        crash = re.search(rb"panicked at .*|Traceback|EP Error.*", printed.read())
     if crash and outcome[0] in (WORKS, REFUSED):
         return "printed a traceback", f"{crash[0].decode(errors='replace')}: {outcome[1]}"
     grown = _peak_mb() - before
@@ -111,15 +111,19 @@ def _outcome(case: Case) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _standard_error_to(file: IO[bytes]) -> Iterator[None]:
+def _output_to(file: IO[bytes]) -> Iterator[None]:
     """Write what the process prints to a file; libraries in Rust and C++ print without Python."""
-    saved = os.dup(2)
-    os.dup2(file.fileno(), 2)
+    sys.stdout.flush()
+    saved = {number: os.dup(number) for number in (1, 2)}
+    for number in saved:
+        os.dup2(file.fileno(), number)
     try:
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        sys.stdout.flush()
+        for number, copy in saved.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _judge_message(message: str, names: Sequence[str]) -> tuple[str, str]:

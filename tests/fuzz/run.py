@@ -11,8 +11,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fuzz import checkpoints, indexes, recipes, server_requests, tables
 from fuzz.outcomes import CaseRandom, Target, judge
+from fuzz.targets import checkpoints, endpoints, graphs, indexes, recipes, server_requests, tables
 
 TARGETS: dict[str, Target] = {
     "checkpoints": checkpoints.TARGET,
@@ -21,6 +21,8 @@ TARGETS: dict[str, Target] = {
     "tables": tables.TARGET,
     "indexes": indexes.TARGET,
     "requests": server_requests.TARGET,
+    "graphs": graphs.TARGET,
+    "endpoints": endpoints.TARGET,
 }
 
 

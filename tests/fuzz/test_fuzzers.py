@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import outcomes, recipes, server_requests
+from fuzz import outcomes
 from fuzz.outcomes import Case, judge
 from fuzz.run import TARGETS
+from fuzz.targets import recipes, server_requests
 
-CASES = {"checkpoints": 150, "keys": 600, "recipes": 100, "tables": 400, "indexes": 120, "requests": 52}
-SLOW = {"keys", "recipes", "requests"}  # 20 seconds and more
+CASES = {
+    "checkpoints": 150,
+    "keys": 600,
+    "recipes": 100,
+    "tables": 400,
+    "indexes": 120,
+    "requests": 52,
+    "graphs": 100,
+    "endpoints": 150,
+}
+SLOW = {"keys", "recipes", "requests", "graphs"}  # 20 seconds and more
 
 
 def test_every_target_is_tested():

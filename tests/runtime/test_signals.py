@@ -1,6 +1,7 @@
 """What a shell or a system does to a command: signals, a deleted working directory, another encoding."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,25 @@ def test_many_signals_print_no_traceback(tiny_bert, tmp_path, number):
             _, error = process.communicate(timeout=60)
         assert b"Traceback" not in error, error.decode()
         assert process.returncode in (0, 128 + number, -number)
+
+
+def test_second_ctrl_c_while_files_are_removed_leaves_none(tiny_bert, tmp_path):
+    for pause in (0.0005, 0.002, 0.005, 0.01):
+        command = [COMMAND, "export", tiny_bert, "out", "--to", "transformers"]
+        restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+        with subprocess.Popen(
+            list(map(str, command)), cwd=tmp_path, preexec_fn=restore, stderr=subprocess.PIPE
+        ) as process:
+            while not (tmp_path / ".out.part").exists() and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(0.05)
+            for _ in range(3):
+                process.send_signal(signal.SIGINT)
+                time.sleep(pause)
+            _, error = process.communicate(timeout=60)
+        assert b"Traceback" not in error, error.decode()
+        assert [path.name for path in tmp_path.iterdir()] in ([], ["out"])
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
 DISCARDED = """

@@ -26,34 +26,34 @@ def _set(names: tuple[str, ...], action: Any) -> None:
 def orderly_exit() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does, and print nothing if a signal arrives after it.
 
-    The signals that follow the first one are ignored: `timeout` sends two.
+    The signals that follow the first one are ignored: `timeout` sends two, and an impatient user presses Ctrl-C again.
     """
     process, is_ending = os.getpid(), False
 
     def stop(number: int, frame: object) -> None:
         nonlocal is_ending
-        if os.getpid() != process:  # a forked worker
+        if os.getpid() != process and number != signal.SIGINT:  # a forked worker
             os._exit(128 + number)
         if not is_ending:
             is_ending = True
-            raise _SignalExit(128 + number)
+            raise KeyboardInterrupt if number == signal.SIGINT else _SignalExit(128 + number)
 
     def retry(unraisable: Any) -> None:
         """Send a signal again whose exception Python discards, as in a destructor."""
         nonlocal is_ending
         error = unraisable.exc_value
         if isinstance(error, _SignalExit) and isinstance(error.code, int):
-            is_ending, number = False, error.code - 128
+            number = error.code - 128
         elif isinstance(error, KeyboardInterrupt):
             number = int(signal.SIGINT)
         else:
             report(unraisable)
             return
+        is_ending = False
         threading.Timer(_RETRY_SECONDS, os.kill, (process, number)).start()
 
     report, sys.unraisablehook = sys.unraisablehook, retry
-    _set(("SIGTERM", "SIGHUP"), stop)
-    _set(("SIGINT",), signal.default_int_handler)
+    _set(("SIGTERM", "SIGHUP", "SIGINT"), stop)
     try:
         yield
     finally:

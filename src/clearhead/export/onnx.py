@@ -18,7 +18,7 @@ from clearhead.kernels.attention import attention_backend
 from clearhead.pipelines.auto import Pipeline, load_pipeline
 from clearhead.pipelines.text_encoder import TextEncoder
 from clearhead.pipelines.text_to_text import TextToText
-from clearhead.runtime.onnx import open_session, run_session
+from clearhead.runtime.onnx import OnnxGraph
 
 _OPSET = 18
 _MAX_EMBEDDED_BYTES = 1_800_000_000
@@ -122,7 +122,7 @@ def _run_both(graph: Graph, output: Path, batch: Batch) -> tuple[list[Tensor], l
     """Return the outputs of the written graph and of the model."""
     with torch.inference_mode():
         expected = graph.module(*batch.values())
-    results = run_session(open_session(output / f"{graph.name}.onnx"), dict(batch))
+    results = OnnxGraph(output / f"{graph.name}.onnx").run(batch)
     return [results[name] for name in graph.outputs], list(expected) if isinstance(expected, tuple) else [expected]
 
 
@@ -166,10 +166,8 @@ def _token_loss(output: Path, examples: Sequence[ExampleInputs], pad: int) -> di
     unchanged, differences = [], []
     for source, target, last in zip(encoder.texts, decoder.texts, cached.texts, strict=True):
         _, (logits, *_) = _run_both(decoder.graph, output, target)
-        memory = run_session(open_session(output / "encoder_model.onnx"), dict(source))["last_hidden_state"]
-        quantized = run_session(
-            open_session(output / "decoder_model.onnx"), {**target, "encoder_hidden_states": memory}
-        )["logits"]
+        memory = OnnxGraph(output / "encoder_model.onnx").run(source)["last_hidden_state"]
+        quantized = OnnxGraph(output / "decoder_model.onnx").run({**target, "encoder_hidden_states": memory})["logits"]
         tokens = torch.cat([target["input_ids"][:, 1:], last["input_ids"]], dim=1)
         real = tokens != pad
         log_probs = [

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
-import torch
-
 from clearhead import checkpoints
 from clearhead.checkpoints import load_tokenizer
 from clearhead.checkpoints.seq2seq_family import Seq2SeqFamily
@@ -126,8 +124,7 @@ class TextToText(Pipeline[Seq2Seq]):
             if (precision, device) not in itertools.product(("auto", "float32"), ("auto", "cpu")):
                 raise ValueError(f"runtime='onnx' computes in float32 on the CPU; got {precision!r} on {device!r}")
             graphs, family = OnnxSeq2Seq(folder), checkpoints.get_seq2seq_family(folder)
-            with torch.device("meta"):
-                model = Seq2Seq(graphs.config)
+            model = graphs.model
             precision, device = "float32", "cpu"
         else:
             model, family = checkpoints.load_seq2seq(folder)

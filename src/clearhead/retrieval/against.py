@@ -1,6 +1,7 @@
 """Compare the vectors of an endpoint, an ONNX graph or a folder of sentence-transformers with those of an index."""
 
 import errno
+import http.client
 import importlib.util
 import json
 import os
@@ -20,11 +21,13 @@ from clearhead.io.locks import writer_lock
 from clearhead.models.heads import pool
 from clearhead.retrieval.canaries import BOUNDS, TEXTS, read_vectors
 from clearhead.retrieval.manifest import HISTORY, read_manifest
-from clearhead.runtime.onnx import open_session, run_session
+from clearhead.runtime.onnx import OnnxGraph
 from clearhead.runtime.vectors import Vectors
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 _TIMEOUT = 60.0
+_MAX_BYTES = 64 * 2**20
+"""Maximum size of an answer: a vector of a million columns has about 20 MB."""
 _WAIT = 5.0
 """Seconds to wait for another comparison that is being recorded."""
 _PARALLEL = 1e-4
@@ -161,7 +164,7 @@ def _opened(target: str, name: str | None, made_by: Mapping[str, Any]) -> Vector
     )
 
 
-def _endpoint(url: str, name: str | None) -> VectorOf:
+def _endpoint(url: str, name: str | None) -> Callable[[str], Vectors]:
     base = url.rstrip("/").removesuffix("/embeddings")
     base = base if base.endswith("/v1") else f"{base}/v1"
     model = _only_model(base) if name is None else name
@@ -170,8 +173,8 @@ def _endpoint(url: str, name: str | None) -> VectorOf:
         answer = _request(f"{base}/embeddings", {"model": model, "input": text})
         try:
             return np.array(answer["data"][0]["embedding"], np.float32)
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise ValueError(f"{base}/embeddings returned no embedding: {json.dumps(answer)[:200]}") from None
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            raise ValueError(f"{base}/embeddings returned no embedding: {_start(json.dumps(answer))}") from None
 
     return vector_of
 
@@ -183,7 +186,8 @@ def _only_model(base: str) -> str:
     except (KeyError, TypeError):
         raise ValueError(f"{base}/models lists no models; name the model of the endpoint with --name") from None
     if len(names) != 1:
-        raise ValueError(f"{base} has the models {', '.join(names) or '(none)'}; choose one with --name")
+        listed = _start(", ".join(names) or "(none)")
+        raise ValueError(f"{base} has the models {listed}; choose one with --name")
     return names[0]
 
 
@@ -191,24 +195,46 @@ def _request(url: str, body: object = None) -> Any:
     """Return the JSON that a URL answers, with the key in OPENAI_API_KEY if it is set."""
     headers = {"content-type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("OPENAI_API_KEY has a line break or another character that no key has; set it again")
         headers["authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
     try:
+        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-            return json.loads(answer.read())
+            content = answer.read(_MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
         if error.code in (400, 413, 422) and body is not None:
-            raise ValueError(f"{url} answered {error.code}: {error.read(200).decode(errors='replace')}") from None
-        raise OSError(f"{url} answered {error.code}: {error.reason}") from None
-    except urllib.error.URLError as error:
-        raise OSError(f"{url} cannot be reached: {error.reason}") from None
-    except json.JSONDecodeError:
+            raise ValueError(f"{url} answered {error.code}: {_refusal(error)}") from None
+        raise OSError(f"{url} answered {error.code}: {_start(str(error.reason))}") from None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise OSError(f"{url} cannot be reached: {_start(str(reason)) or type(error).__name__}") from None
+    except (http.client.InvalidURL, ValueError) as error:
+        raise ValueError(f"{url} is not a URL: {_start(str(error))}") from None
+    except (http.client.HTTPException, OverflowError) as error:  # of a chunk's size
+        raise OSError(f"{url} did not answer as HTTP requires: {_start(str(error))}") from None
+    if len(content) > _MAX_BYTES:
+        raise ValueError(f"{url} answered with more than {_MAX_BYTES // 2**20} MB")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
         raise ValueError(f"{url} did not answer with JSON") from None
 
 
+def _refusal(error: urllib.error.HTTPError) -> str:
+    try:
+        return _start(error.read(1000).decode(errors="replace"))
+    except (OSError, http.client.HTTPException, OverflowError):
+        return "(an incomplete answer)"
+
+
+def _start(text: str) -> str:
+    """Return the start of a text of the server, in one line."""
+    return "".join(one if one.isprintable() else " " for one in text[:200])
+
+
 def _onnx_graph(path: Path, made_by: Mapping[str, Any]) -> VectorOf:
-    graph = open_session(path)
-    inputs = {one.name for one in graph.get_inputs()}
+    graph = OnnxGraph(path)
     folder = next(
         (parent for parent in (path.parent, path.parent.parent) if (parent / "tokenizer.json").is_file()), None
     )
@@ -219,7 +245,7 @@ def _onnx_graph(path: Path, made_by: Mapping[str, Any]) -> VectorOf:
     def vector_of(text: str) -> Vectors:
         ids = torch.tensor([tokenizer.encode([text], made_by["max_length"])[0].ids])
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
-        outputs = run_session(graph, {name: tensor for name, tensor in given.items() if name in inputs})
+        outputs = graph.run({name: tensor for name, tensor in given.items() if name in graph.inputs})
         vector = outputs.get("sentence_embedding")
         if vector is None:
             hidden = next((tensor for tensor in outputs.values() if tensor.ndim == 3), None)
@@ -238,11 +264,21 @@ def _sentence_transformer(folder: Path, normalize: bool) -> VectorOf:
         raise ValueError("comparing a folder needs sentence-transformers: pip install sentence-transformers")
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu")
+    def unable(error: Exception) -> ValueError:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        return ValueError(f"{folder}: sentence-transformers cannot use it: {reason}")
+
+    try:
+        model = SentenceTransformer(str(folder), device="cpu")
+    except Exception as error:  # of its libraries, without a common base class
+        raise unable(error) from None
 
     def vector_of(text: str) -> Vectors:
-        vector = model.encode([text], prompt="", normalize_embeddings=normalize, show_progress_bar=False)
-        return np.asarray(vector[0], np.float32)
+        try:
+            vector = model.encode([text], prompt="", normalize_embeddings=normalize, show_progress_bar=False)
+            return np.asarray(vector[0], np.float32)
+        except Exception as error:
+            raise unable(error) from None
 
     return vector_of
 

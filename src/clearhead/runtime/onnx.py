@@ -1,9 +1,10 @@
 """Run an exported encoder–decoder with ONNX Runtime; `generation` searches with it as with any other model."""
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,40 +14,61 @@ from torch import Tensor
 from clearhead.equations.masks import Mask
 from clearhead.io.json import dataclass_from_json, read_json
 from clearhead.models.config import Seq2SeqConfig
+from clearhead.models.seq2seq import Seq2Seq
 
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
-
+_LAYER_BYTES = 1000
+"""Size that each layer of an encoder exceeds in a graph: it has dozens of named operations."""
 MANIFEST = "export.json"
 """File name of an export's manifest: measured errors, list of files and, for ONNX graphs, the model's config."""
 
 
-def open_session(path: Path) -> "InferenceSession":
-    """Open an ONNX graph, with as many threads as torch uses.
+class OnnxGraph:
+    """An ONNX graph in ONNX Runtime, with as many threads as torch uses.
+
+    Args:
+        path: the file.
 
     Raises:
         ValueError: ONNX Runtime is not installed, or the file is missing or broken.
     """
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise ValueError('ONNX graphs need onnxruntime: pip install "clearhead[export]"')
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; `clearhead export MODEL {path.parent} --to onnx` writes it")
-    import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no common base class
-        raise ValueError(f"{path} cannot be opened: {str(error).splitlines()[0]}") from None
+    def __init__(self, path: Path) -> None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            raise ValueError('ONNX graphs need onnxruntime: pip install "clearhead[export]"')
+        if not path.is_file():
+            raise ValueError(f"{path} is missing; `clearhead export MODEL {path.parent} --to onnx` writes it")
+        import onnxruntime
 
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        self.path = path
+        with self._errors("opened"):
+            # with the fallback, ONNX Runtime prints the error and tries the same again
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+            self.inputs = [one.name for one in self._session.get_inputs()]
+            self.outputs = [one.name for one in self._session.get_outputs()]
 
-def run_session(graph: "InferenceSession", inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Run a graph and return its outputs by name."""
-    names = [output.name for output in graph.get_outputs()]
-    outputs = graph.run(names, {name: tensor.numpy() for name, tensor in inputs.items()})
-    return {name: torch.from_numpy(np.asarray(output)) for name, output in zip(names, outputs, strict=True)}
+    def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the outputs by name.
+
+        Raises:
+            ValueError: inputs that the graph does not have or cannot compute with.
+        """
+        with self._errors("computed"):
+            outputs = self._session.run(self.outputs, {name: tensor.numpy() for name, tensor in inputs.items()})
+            arrays = [torch.from_numpy(np.asarray(output)) for output in outputs]
+        return dict(zip(self.outputs, arrays, strict=True))
+
+    @contextlib.contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # ONNX Runtime's errors have no common base class
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{self.path} cannot be {done}: {reason}") from None
 
 
 @dataclass
@@ -101,19 +123,32 @@ class OnnxSeq2Seq:
         config = read_json(folder / MANIFEST).get("plan")
         if not isinstance(config, dict) or "eos_ids" not in config:
             raise ValueError(f"{folder / MANIFEST} has no config of an encoder–decoder; export the model again")
+        self._encoder = _graph_with(folder / "encoder_model.onnx", "last_hidden_state")
+        self._first, self._next = (
+            _graph_with(folder / f"{name}.onnx", "logits") for name in ("decoder_model", "decoder_with_past_model")
+        )
         try:
             self.config = dataclass_from_json(Seq2SeqConfig, config)
+            self._check_layers()
+            with torch.device("meta"):
+                self.model = Seq2Seq(self.config)
         except ValueError as error:
             raise ValueError(f"{folder / MANIFEST}: {error}; export the model again") from None
-        self._encoder, self._first, self._next = (
-            open_session(folder / f"{name}.onnx")
-            for name in ("encoder_model", "decoder_model", "decoder_with_past_model")
-        )
+
+    def _check_layers(self) -> None:
+        """Raise a ValueError if the graphs have other numbers of layers."""
+        layers = self.config.decoder_num_layers or self.config.num_layers
+        cached = sum(".decoder.key" in name for name in self._next.inputs)
+        if layers != cached:
+            raise ValueError(f"decoder_num_layers is {layers}, and the graph has {cached}")
+        most = self._encoder.path.stat().st_size // _LAYER_BYTES
+        if self.config.num_layers > most:
+            raise ValueError(f"num_layers is {self.config.num_layers}; the encoder's graph has at most {most}")
 
     def encode(self, ids: Int[Tensor, "B M"], mask: Mask) -> Float[Tensor, "B M D"]:
         """Return the memory."""
         inputs = {"input_ids": ids, "attention_mask": _keep(mask)}
-        return run_session(self._encoder, inputs)["last_hidden_state"]
+        return self._encoder.run(inputs)["last_hidden_state"]
 
     def decode(
         self,
@@ -127,9 +162,9 @@ class OnnxSeq2Seq:
         keep = _keep(memory_mask).repeat_interleave(cache.num_beams, dim=0)
         inputs = {"input_ids": target_ids, "encoder_attention_mask": keep}
         if cache.length:
-            outputs = run_session(self._next, inputs | cache.tensors)
+            outputs = self._next.run(inputs | cache.tensors)
         else:
-            outputs = run_session(self._first, inputs | {"encoder_hidden_states": memory})
+            outputs = self._first.run(inputs | {"encoder_hidden_states": memory})
         logits = outputs.pop("logits")
         cache.tensors |= {name.replace("present", "past_key_values"): tensor for name, tensor in outputs.items()}
         return logits
@@ -137,6 +172,14 @@ class OnnxSeq2Seq:
     def cache(self) -> OnnxCache:
         """Return an empty cache for `decode`."""
         return OnnxCache()
+
+
+def _graph_with(path: Path, output: str) -> OnnxGraph:
+    """Open a graph that has an output of this name."""
+    graph = OnnxGraph(path)
+    if output not in graph.outputs:
+        raise ValueError(f"{path} is another graph: it has no output {output}; export the model again")
+    return graph
 
 
 def _keep(mask: Mask) -> Int[Tensor, "B M"]:

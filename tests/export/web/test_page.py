@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 
 import pytest
 from support.command import refused
@@ -209,3 +210,14 @@ def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeyp
         ValueError, match=r"the weights have 18 MB or more; a web page takes at most 5 MB\. Use a smaller"
     ):
         export_web("tatoeba-en-de", tmp_path / "page")
+
+
+def test_request_for_a_path_that_no_file_can_have_is_404(tmp_path, capfd):
+    (tmp_path / "index.html").write_text("a page")
+    with web.served(tmp_path) as address:
+        for path, status in (("%00", "404"), ("%00/", "404"), ("", "200")):
+            host, _, port = address.removeprefix("http://").rstrip("/").partition(":")
+            with socket.create_connection((host, int(port)), timeout=20) as connection:
+                connection.sendall(f"GET /{path} HTTP/1.0\r\n\r\n".encode())
+                assert connection.recv(100).decode().split()[1] == status
+    assert "Traceback" not in capfd.readouterr().err

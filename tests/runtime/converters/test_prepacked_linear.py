@@ -42,10 +42,13 @@ def test_equals_linear_and_activation(dtype, bound, rows, inputs, outputs, activ
 
 
 def test_row_does_not_depend_on_other_rows():
+    """The kernels for some numbers of rows add in another order, as with torch 2.11 and AVX2."""
     linear, x = PrepackedLinear(nn.Linear(48, 40), torch.float32, nn.GELU()), torch.randn(100, 48)
     with torch.inference_mode():
         together = linear(x)
-        assert all(torch.equal(linear(x[:rows]), together[:rows]) for rows in (1, 2, 15, 16, 33))
+        for rows in (1, 2, 15, 16, 33):
+            distance = (linear(x[:rows]) - together[:rows]).norm(dim=1) / together[:rows].norm(dim=1)
+            assert distance.max() < 1e-6
 
 
 @FEW

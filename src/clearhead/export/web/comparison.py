@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,10 +9,7 @@ from torch import Tensor
 from clearhead.export.graphs import Graph
 from clearhead.export.output import ExportReport
 from clearhead.export.parity import check_bound, cosine_loss, relative_error
-from clearhead.runtime.onnx import open_session, run_session
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+from clearhead.runtime.onnx import OnnxGraph
 
 Outputs = dict[str, Tensor]
 
@@ -34,7 +30,7 @@ class GraphRunner:
 
     def __init__(self, graph: Graph, folder: Path | None) -> None:
         self.graph = graph
-        self.session: InferenceSession | None = None if folder is None else open_session(folder / f"{graph.name}.onnx")
+        self.written = None if folder is None else OnnxGraph(folder / f"{graph.name}.onnx")
 
     def run(self, inputs: Mapping[str, Tensor]) -> Outputs:
         """Return the outputs by name; switches that are not given are on."""
@@ -42,8 +38,8 @@ class GraphRunner:
             name: inputs[name] if name in inputs else torch.ones_like(self.graph.inputs[name])
             for name in self.graph.inputs
         }
-        if self.session is not None:
-            return run_session(self.session, {name: tensor.contiguous() for name, tensor in given.items()})
+        if self.written is not None:
+            return self.written.run({name: tensor.contiguous() for name, tensor in given.items()})
         with torch.inference_mode():
             return dict(zip(self.graph.outputs, self.graph.module(*given.values()), strict=True))
 

@@ -1,5 +1,6 @@
 """Serve an exported web page on this machine."""
 
+import http
 import http.server
 import sys
 from functools import partial
@@ -17,6 +18,14 @@ class PageHandler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Ignore a request."""
+
+    def send_head(self) -> Any:
+        """Open the file of a request; a path that no file can have is unknown."""
+        try:
+            return super().send_head()
+        except ValueError:  # a null byte
+            self.send_error(http.HTTPStatus.NOT_FOUND)
+            return None
 
     def end_headers(self) -> None:
         """Add a header: a browser must ask whether its copy of a file is still current."""

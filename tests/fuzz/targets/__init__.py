@@ -1,0 +1,1 @@
+"""What is fuzzed: each module makes the intact files or requests of a target, and changes them."""

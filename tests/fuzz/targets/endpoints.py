@@ -1,0 +1,84 @@
+"""Hostile answers of an endpoint, whose vectors `verify --against` compares with those of an index."""
+
+import json
+import socket
+import socketserver
+import threading
+from pathlib import Path
+from random import Random
+
+from fuzz import mutations
+from fuzz.outcomes import Case, Target
+
+INDEX = "index"
+TIMEOUT = 1.0
+"""Seconds after which a silent endpoint is given up. The command waits for a minute."""
+STATUSES = (200, 200, 200, 200, 201, 204, 206, 301, 307, 400, 401, 404, 413, 422, 429, 500, 503, 99, 1000)
+
+
+def prepare(folder: Path) -> None:
+    """Write a model and an index."""
+    from support.data.corpora import sentences
+    from support.models.tiny import make_bert
+
+    from clearhead import Index, TextEncoder
+
+    encoder = TextEncoder.from_pretrained(make_bert(folder / "bert"), precision="float32", device="cpu")
+    Index.build(encoder, [text for text in sentences(9) if text.strip()], folder / INDEX)
+
+
+def make(originals: Path, random: Random, workspace: Path) -> Case:
+    """Return a case: an endpoint that answers every request with the same bytes."""
+    content = json.dumps({"data": [{"id": "model", "embedding": [0.5] * 32}]}).encode()
+    changes = []
+    if random.random() < 0.5:
+        data, what = mutations.change_value(json.loads(content), random)
+        content, changes = mutations.json_text(data, random), [what]
+    length, coding = str(len(content)), random.choice(["", "", "", "transfer-encoding: chunked\r\n"])
+    if random.random() < 0.3:
+        length = random.choice(["0", "-1", "x", "9" * 30, str(len(content) + 9), str(len(content) // 2)])
+        changes.append(f"content-length {length}")
+    status = random.choice(STATUSES)
+    location = random.choice(["", "location: file:///etc/passwd\r\n", "location: http://[::1\r\n", "location: \r\n"])
+    extra = random.choice(["", "", "x: " + "a" * 70_000 + "\r\n", "x: a\r\n" * 200, "x\r\n", "x: \x00\r\n"])
+    head = (
+        f"HTTP/1.1 {status} a\x1b[0mb\r\ncontent-length: {length}\r\n{coding}{location}{extra}connection: close\r\n\r\n"
+    )
+    sent = head.encode() + content
+    changes.append(f"status {status}, {coding.strip() or 'a length'}, {location.strip()}, {extra[:9]!r}")
+    if random.random() < 0.3:
+        sent, what = mutations.change_bytes(sent, random)
+        changes.append(what)
+    name = random.choice([None, "model"])
+    return Case(f"answer: {'; '.join(changes)}", lambda: _compare(originals / INDEX, sent, name), ["http://127.0.0.1:"])
+
+
+def _compare(index: Path, sent: bytes, name: str | None) -> object:
+    from clearhead.retrieval import against
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.connection.settimeout(TIMEOUT)
+            try:
+                self.connection.recv(100_000)
+                self.wfile.write(sent)
+                self.connection.shutdown(socket.SHUT_WR)
+                while self.connection.recv(100_000):  # otherwise the client may get an error in place of the answer
+                    pass
+            except OSError:
+                pass
+
+    against._TIMEOUT = TIMEOUT
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            comparison = against.compare(index, f"http://127.0.0.1:{server.server_address[1]}", name)
+        finally:
+            server.shutdown()
+    if not any(distance is not None for distance in comparison.distances):
+        raise ValueError(comparison.summary)
+    return None
+
+
+TARGET = Target(prepare, make)
