@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command import clearhead, started
+from support.command import clearhead, refused, started
 
 from clearhead.runtime.precision import cpu_precisions
 
@@ -91,3 +91,16 @@ def test_benchmark_errors(arguments, message):
     assert status != 0
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--plot", "a.jpg"), "a.jpg: expected the name of a PNG file, such as a.png"),
+        (("--plot", "a.png", "--json", "a.png"), "a.png is the file of --json and of --plot; give two files"),
+    ],
+)
+def test_wrong_outputs_are_refused_before_anything_is_measured(options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert words in refused("benchmark", "encode", *options)
+    assert list(tmp_path.iterdir()) == []

@@ -318,6 +318,15 @@ def test_command_writes_certificate_next_to_weights(tmp_path):
     assert json.loads((tmp_path / "other.json").read_text())["holds"] is False
 
 
+@pytest.mark.slow
+def test_command_writes_nothing_by_default(tmp_path):
+    families.make("bert", tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    status, _, err = clearhead("verify", tmp_path)
+    assert status == 0, err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_refuses_missing_model_folder_and_reference(tmp_path):
     assert "no does not exist" in refused("verify", "all-MiniLM-L6-v2", "-o", tmp_path / "no" / "a.json")
     with pytest.raises(ValueError, match="no-such-model"):

@@ -234,6 +234,18 @@ def test_resumed_run_writes_the_same_bytes(encoder, corpus, tmp_path, appends):
     assert sorted(os.listdir(tmp_path)) == ["index", "table.jsonl", "whole"]
 
 
+def test_appended_documents_appear_all_at_once(encoder, corpus, tmp_path):
+    index = Index.build(encoder, ["hello"], tmp_path / "index", columns={"id": [7]})
+    found = set()
+
+    def search(*step):
+        found.add((len(index.search("hello", top_k=200)), len(Index.open(index.folder, encoder))))
+
+    append_to_index(encoder, corpus(), index.folder, options(), search)
+    assert found == {(1, 1)}
+    assert len(Index.open(index.folder, encoder)) == 101
+
+
 def test_append_with_overwrite_needs_an_interrupted_append(index):
     before = contents(index.folder)
     with pytest.raises(ValueError, match=r"has no interrupted append that --overwrite could discard; omit --overwrite"):

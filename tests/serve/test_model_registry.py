@@ -26,6 +26,8 @@ def test_model_name_is_the_folder_name_or_hub_id(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("models", "tasks", "message"),
     [
+        (["=x"], [], "--model expects MODEL or NAME=MODEL; got '=x'"),
+        (["a="], [], "--model expects MODEL or NAME=MODEL; got 'a='"),
         (["a=x", "a=y"], [], "two models are named 'a'; write --model NAME=MODEL"),
         (["a=x"], ["b=answer"], "--task names the model 'b', which is not loaded; loaded: a"),
         (

@@ -100,6 +100,8 @@ def _parse_model(argument: str, tasks: dict[str, tuple[str, ...]], adapters: dic
         name = Path(argument).expanduser().resolve().name  # clients must not see the path
     elif "=" in argument:
         name, _, source = argument.partition("=")
+        if not name or not source:
+            raise ValueError(f"--model expects MODEL or NAME=MODEL; got {argument!r}")
     return ModelSpec(name, source, tasks.get(name), adapters.get(name))
 
 

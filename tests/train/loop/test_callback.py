@@ -45,6 +45,26 @@ def test_accumulated_batches_equal_one_large_batch(folder):
 
 
 @pytest.mark.slow
+def test_bfloat16_keeps_weights_and_updates_in_float32(folder, monkeypatch):
+    kinds, computed = set(), set()
+    real = running.TrainingModule.configure_gradient_clipping
+
+    def observed(module, optimizer, *rest, **options):
+        for group in optimizer.param_groups:
+            kinds.update(part.dtype for p in group["params"] if p.grad is not None for part in (p, p.grad))
+        kinds.update(part.dtype for state in optimizer.state.values() for part in state.values() if part.dim())
+        real(module, optimizer, *rest, **options)
+
+    monkeypatch.setattr(running.TrainingModule, "configure_gradient_clipping", observed)
+    original = nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda *args: (r := original(*args), computed.add(r.dtype))[0])
+    train(tiny(folder, "bfloat16", training__precision="bfloat16", training__steps=4))
+    assert kinds == {torch.float32}
+    assert torch.bfloat16 in computed
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in weights(folder / "bfloat16").values())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("greatest", [0.01, 0.5, False])
 def test_norm_of_an_update_is_clipped(folder, monkeypatch, greatest):
     norms = []
