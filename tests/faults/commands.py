@@ -27,6 +27,7 @@ FILES = {
     "index --overwrite": ("{0}/texts.txt -m {0}/bert --overwrite -o {1}", "out"),
     "index --resume": ("{0}/texts.txt -m {0}/bert --resume -o {1}", "out"),
     "index --append": ("{0}/texts.txt --append -o {0}/index", "index"),
+    "index --append --resume": ("{0}/texts.txt --append --resume -o {0}/index", "index"),
     "search --approximate": ("{0}/index hello --approximate", "index"),
     "translate": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
     "summarize": ("{0}/texts.txt -m {0}/translator -o {1}.txt", "out.txt"),
