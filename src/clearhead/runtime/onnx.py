@@ -123,17 +123,16 @@ class OnnxSeq2Seq:
         config = read_json(folder / MANIFEST).get("plan")
         if not isinstance(config, dict) or "eos_ids" not in config:
             raise ValueError(f"{folder / MANIFEST} has no config of an encoder–decoder; export the model again")
+        with _named(folder / MANIFEST):
+            self.config = dataclass_from_json(Seq2SeqConfig, config)
         self._encoder = _graph_with(folder / "encoder_model.onnx", "last_hidden_state")
         self._first, self._next = (
             _graph_with(folder / f"{name}.onnx", "logits") for name in ("decoder_model", "decoder_with_past_model")
         )
-        try:
-            self.config = dataclass_from_json(Seq2SeqConfig, config)
+        with _named(folder / MANIFEST):
             self._check_layers()
             with torch.device("meta"):
                 self.model = Seq2Seq(self.config)
-        except ValueError as error:
-            raise ValueError(f"{folder / MANIFEST}: {error}; export the model again") from None
 
     def _check_layers(self) -> None:
         """Raise a ValueError if the graphs have other numbers of layers."""
@@ -172,6 +171,15 @@ class OnnxSeq2Seq:
     def cache(self) -> OnnxCache:
         """Return an empty cache for `decode`."""
         return OnnxCache()
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Add a file and the way out to errors about its contents."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; export the model again") from None
 
 
 def _graph_with(path: Path, output: str) -> OnnxGraph:
