@@ -166,13 +166,13 @@ def _report(
 def _claim_outputs(
     context: typer.Context, inputs: "Iterable[str | Path]", json_file: Path | None, plot: Path | None
 ) -> None:
-    if plot is not None and plot.suffix.lower() != ".png":
-        raise ValueError(f"{plot}: expected the name of a PNG file, such as {plot.with_suffix('.png')}")
     if plot is not None and plot == json_file:
         raise ValueError(f"{plot} is the file of --json and of --plot; give two files")
     for output in (json_file, plot):
         if output is not None:
             lock_output(context, output, inputs)
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise ValueError(f"{plot}: expected the name of a PNG file, such as {plot.with_suffix('.png')}")
 
 
 def _num_threads(requested: int | None) -> int:
