@@ -59,7 +59,7 @@ test-browser: $(VENV)/dev ## run the tests that open a page in Chromium
 	$(PYTEST) -m "browser and not slow"
 
 test-slow: $(VENV)/dev ## run the slow tests; SLOW_UNTIL=TIME skips those that have not started at TIME, in seconds since 1970
-	$(PYTEST) -m slow -r s $(SLOW_UNTIL:%=--slow-until %)
+	$(PYTEST) -m slow -r s $(SLOW_UNTIL:%=--slow-until %) $(SLOW_TESTS)
 
 test-all: test test-slow ## run all tests
 

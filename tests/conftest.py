@@ -44,15 +44,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Shuffle the modules if there may not be time for all slow tests, so that each run covers other ones.
-
-    Fuzzers and faults come first: each run has them.
-    """
+    """Shuffle the modules if there may not be time for all slow tests, so that each run covers other ones."""
     until = config.getoption("slow_until")
     if until is not None:
         modules = list(dict.fromkeys(item.path for item in items))
         random.Random(until).shuffle(modules)
-        modules.sort(key=lambda path: path.parent.name not in ("fuzz", "faults"))
         items.sort(key=lambda item: modules.index(item.path))
 
 
