@@ -30,7 +30,7 @@ class Case:
     """One hostile input.
 
     Args:
-        change: what was changed, for the report.
+        change: the change, for the report.
         run: uses the input; may return the number of its requests.
         names: texts of which an error message must contain one, such as the path of the file; after `^`, a text that it
             must start with.
@@ -78,7 +78,7 @@ class Target:
 
 
 class TooSlowError(BaseException):
-    """A case took too long. It is no Exception, so that no code catches it."""
+    """A case took too long. It is not an Exception, so that no code catches it."""
 
 
 def judge(case: Case) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _outcome(case: Case) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _output_to(file: IO[bytes]) -> Iterator[None]:
-    """Write what the process prints to a file; libraries in Rust and C++ print without Python."""
+    """Write the output of the process to a file; libraries in Rust and C++ print without Python."""
     sys.stdout.flush()
     saved = {number: os.dup(number) for number in (1, 2)}
     for number in saved:

@@ -33,7 +33,7 @@ def prepare(target: str, folder: Path) -> None:
 
 
 def be_quiet() -> None:
-    """Turn off progress bars and warnings, of which the cases cause thousands, and compute with one thread."""
+    """Turn off progress bars and warnings, because the cases cause thousands, and compute with one thread."""
     import torch
     import transformers
 
@@ -59,7 +59,7 @@ def run_case(
 
 
 def work(target: str, seed: int, folder: Path, limits: tuple[int, int, float], first: bool, events: Connection) -> None:
-    """Run cases in a process of their own, and send the beginning and the end of each.
+    """Run cases in a separate process, and send the beginning and the end of each.
 
     Args:
         target, seed: as in the command.

@@ -48,7 +48,7 @@ class Comparison:
         time: when they were compared, in UTC.
         distances: for each of the 32 texts ‖u − v‖ / ‖v‖; None for a text that the system refused.
         bound: the largest distance that the kernels of different processors may cause.
-        reason: what the differences have in common, or why texts were refused; "" for nothing to say.
+        reason: a common property of the differences, or why texts were refused; "" for nothing to say.
         since: for a system whose vectors differ, when they were last the same and first different; "" if unknown.
     """
 
@@ -164,7 +164,7 @@ def _opened(target: str, name: str | None, made_by: Mapping[str, Any]) -> Vector
     )
 
 
-def _endpoint(url: str, name: str | None) -> Callable[[str], Vectors]:
+def _endpoint(url: str, name: str | None) -> VectorOf:
     base = url.rstrip("/").removesuffix("/embeddings")
     base = base if base.endswith("/v1") else f"{base}/v1"
     model = _only_model(base) if name is None else name
@@ -229,7 +229,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def _start(text: str) -> str:
-    """Return the start of a text of the server, in one line."""
+    """Return the start of a server's text, in one line."""
     return "".join(one if one.isprintable() else " " for one in text[:200])
 
 
@@ -291,7 +291,7 @@ def _distance(vector: Vectors, own: Vectors) -> float:
 
 
 def _reason(pairs: list[tuple[Vectors | None, Vectors]], comparison: Comparison) -> str:
-    """Return what the vectors that differ have in common."""
+    """Return a common property of the vectors that differ."""
     known = [(vector, own, text) for (vector, own), text in zip(pairs, TEXTS, strict=True) if vector is not None]
     different = [item for item in known if not _distance(item[0], item[1]) <= comparison.bound]
     if not different:

@@ -1,1 +1,1 @@
-"""What is fuzzed: each module makes the intact files or requests of a target, and changes them."""
+"""The targets of the fuzzers: each module makes intact files or requests, and changes them."""

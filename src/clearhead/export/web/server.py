@@ -1,6 +1,5 @@
 """Serve an exported web page on this machine."""
 
-import http
 import http.server
 import sys
 from functools import partial
