@@ -1,6 +1,8 @@
 """Folders in the layouts that Hugging Face `datasets` writes, made by hand."""
 
 import json
+import subprocess
+import sys
 
 import pyarrow
 import pyarrow.ipc
@@ -253,3 +255,37 @@ def test_damaged_name_of_a_column_names_the_file(tmp_path):
     path.write_bytes(content[:at] + b"\x9e" + content[at + 1 :])
     with pytest.raises(ValueError, match=r"a\.parquet is damaged after row 0: 'utf-8' codec can't decode"):
         list(Corpus([path]))
+
+
+FLIPPED = """
+import sys
+from pathlib import Path
+from clearhead.data.records import Records
+source, damaged = map(Path, sys.argv[1:])
+data = bytearray(source.read_bytes())
+footer = int.from_bytes(data[-8:-4], "little")
+outcomes = {"read": 0, "refused": 0}
+for place in range(len(data) - 8 - footer, len(data) - 8):
+    for bit in range(8):
+        data[place] ^= 1 << bit
+        damaged.write_bytes(data)
+        data[place] ^= 1 << bit
+        try:
+            list(Records(damaged, fields=["question", "answer"]))
+            outcomes["read"] += 1
+        except ValueError as error:
+            assert str(damaged) in str(error)
+            outcomes["refused"] += 1
+print(outcomes)
+"""
+
+
+@pytest.mark.slow
+def test_no_bit_of_a_parquet_file_s_metadata_ends_the_process(tmp_path):
+    answers = [{"text": ["one", "two"], "answer_start": [0, 4]}, {"text": ["two"], "answer_start": [0]}]
+    intact = pyarrow.table({"question": ["which ?", "why ?"], "answers": answers})
+    pyarrow.parquet.write_table(intact, tmp_path / "a.parquet", store_schema=False)
+    arguments = [sys.executable, "-c", FLIPPED, tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "'refused': 0" not in done.stdout

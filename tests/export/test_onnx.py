@@ -1,6 +1,7 @@
 """ONNX graphs in ONNX Runtime compute the values and tokens of the model; a wrong graph is not written."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from fuzz.mutations import make_constant
 from support import forks
 from support.command import clearhead, refused
 from support.models import families, folders
@@ -265,8 +267,9 @@ def test_graphs_of_another_model_are_refused_by_name(tmp_path):
         ("num_layers", 10**6, "num_layers is 1000000; the encoder's graph has at most"),
         ("decoder_num_layers", 10**6, "decoder_num_layers is 1000000, and the graph has 3"),
         ("d_model", 0, "d_model"),
+        ("d_model", 2**31, "overflowed"),
     ):
-        shutil.copytree(tmp_path / "graphs", tmp_path / key)
+        shutil.copytree(tmp_path / "graphs", tmp_path / key, dirs_exist_ok=True)
         changed = plan | {"plan": plan["plan"] | {key: value}}
         (tmp_path / key / MANIFEST).write_text(json.dumps(changed), encoding="utf-8")
         with pytest.raises(ValueError, match=rf"{key}/export\.json: .*{words}"):
@@ -274,6 +277,33 @@ def test_graphs_of_another_model_are_refused_by_name(tmp_path):
     (tmp_path / "graphs" / "encoder_model.onnx").write_bytes((tmp_path / "graphs" / "decoder_model.onnx").read_bytes())
     with pytest.raises(ValueError, match=r"encoder_model\.onnx is another graph: it has no output last_hidden_state"):
         OnnxSeq2Seq(tmp_path / "graphs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("graph", "output", "values", "words"),
+    [
+        ("encoder_model", "last_hidden_state", np.float32(1), r"has the shape \(\); expected \(1, "),
+        ("encoder_model", "last_hidden_state", np.ones((1, 3, 9), np.float32), r"has the shape \(1, 3, 9\)"),
+        (
+            "decoder_model",
+            "logits",
+            np.ones((7, 1, 184), np.float32),
+            r"has the shape \(7, 1, 184\); expected \(1, 1, ",
+        ),
+        ("decoder_model", "logits", np.ones((1, 1, 3), np.float32), r"has the shape \(1, 1, 3\)"),
+        ("decoder_model", "logits", np.ones((1, 1, 184), np.float16), r"has the type torch\.float16"),
+        ("decoder_model", "present.0.decoder.key", np.float32(1), r"has the shape \(\); expected \(1, any size, 1, "),
+        ("decoder_with_past_model", "logits", np.ones((1, 0, 184), np.float32), r"has the shape \(1, 0, 184\)"),
+    ],
+)
+@pytest.mark.parametrize("beams", [1, 2])
+def test_outputs_of_another_shape_are_refused_by_name(marian, tmp_path, graph, output, values, words, beams):
+    graphs = shutil.copytree(marian[1], tmp_path / "graphs")
+    make_constant(graphs / f"{graph}.onnx", output, np.asarray(values))
+    translator = TextToText.from_pretrained(graphs, runtime="onnx")
+    with pytest.raises(ValueError, match=rf"{graph}\.onnx: the output {re.escape(output)} {words}"):
+        translator.generate(["the old bridge was closed"], beam_size=beams, max_new_tokens=3)
 
 
 @pytest.mark.slow

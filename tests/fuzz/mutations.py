@@ -1,4 +1,4 @@
-"""Hostile changes of JSON values, bytes and files."""
+"""Hostile changes of JSON values, bytes, files and ONNX graphs."""
 
 import copy
 import json
@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import numpy as np
+import onnx
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 3, 7, 255, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 10**30, -(10**30)),
@@ -172,3 +175,17 @@ def change_file(path: Path, random: Random, others: list[Path], kinds: Sequence[
             return "not readable"
         case _:
             return "deleted"
+
+
+def make_constant(path: Path, output: str, values: np.ndarray) -> None:
+    """Make an output of an ONNX graph a constant."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["before" if name == output else name for name in names]
+    constant = onnx.helper.make_node("Constant", [], [output], value=onnx.numpy_helper.from_array(values))
+    model.graph.node.append(constant)
+    described = next(one for one in model.graph.output if one.name == output)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+    described.CopyFrom(onnx.helper.make_tensor_value_info(output, kind, None))
+    onnx.save(model, path)

@@ -22,6 +22,8 @@ MEMORY_MB = 600
 MAX_MESSAGE = 2500
 """Maximum number of characters of an error message. It may repeat a wrong value, and list 200 languages."""
 
+PRINTED = re.compile(rb"panicked at .*|Traceback|EP Error.*|\[[EF]:.*|RuntimeWarning: .*")
+"""What no library may print: tracebacks, errors that ONNX Runtime logs, and warnings of NumPy."""
 WORKS, REFUSED = "works", "refused"
 
 
@@ -88,9 +90,9 @@ def judge(case: Case) -> tuple[str, str]:
     with tempfile.TemporaryFile() as printed, _output_to(printed):
         outcome = _outcome(case)
         printed.seek(0)
-        crash = re.search(rb"panicked at .*|Traceback|EP Error.*", printed.read())
+        crash = PRINTED.search(printed.read())
     if crash and outcome[0] in (WORKS, REFUSED):
-        return "printed a traceback", f"{crash[0].decode(errors='replace')}: {outcome[1]}"
+        return "printed an error or a warning", f"{crash[0].decode(errors='replace')}: {outcome[1]}"
     grown = _peak_mb() - before
     return outcome if grown < case.memory_mb else (f"took {grown:,.0f} MB", outcome[1])
 

@@ -3,13 +3,7 @@
 import errno
 import json
 import os
-import re
-import shutil
-import socket
-import socketserver
 import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
@@ -22,57 +16,6 @@ from clearhead import Index
 from clearhead.retrieval import against, canaries
 from clearhead.retrieval.against import compare, record
 from clearhead.runtime.vectors import EncodeOptions
-
-
-@pytest.fixture
-def folder(encoder, tmp_path):
-    return Index.build(encoder, DOCUMENTS[:5], tmp_path / "index").folder
-
-
-@pytest.fixture
-def stored(folder):
-    return np.array(json.loads((folder / canaries.CANARIES_FILE).read_text())["vectors"], np.float32)
-
-
-class Endpoint(BaseHTTPRequestHandler):
-    """An endpoint with OpenAI's API whose vectors a test chooses."""
-
-    names = ("model",)
-
-    def do_GET(self):
-        self._answer(200, {"data": [{"id": name} for name in self.names]})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.bodies.append(body)
-        vector = self.server.vector_of(body["input"])
-        if vector is None:
-            self._answer(400, {"error": {"message": "the text is too long"}})
-        else:
-            self._answer(200, {"data": [{"embedding": np.asarray(vector).tolist()}]})
-
-    def _answer(self, status, data):
-        content = json.dumps(data).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def endpoint(stored):
-    server = HTTPServer(("127.0.0.1", 0), Endpoint)
-    server.bodies = []
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    server.vector_of = lambda text: stored[canaries.TEXTS.index(text)]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 def test_the_same_vectors(folder, endpoint, monkeypatch):
@@ -252,73 +195,3 @@ def test_arguments_that_do_not_fit(folder, endpoint, tmp_path):
         compare(folder, "http://127.0.0.1:9", "m")
     with pytest.raises(ValueError, match="not an index|is no index|manifest"):
         compare(tmp_path, endpoint.url)
-
-
-def answering(content, status="200 OK", length=None):
-    """Serve the same bytes for every request; return the server and its address."""
-
-    class Answer(socketserver.StreamRequestHandler):
-        def handle(self):
-            self.connection.recv(100_000)
-            size = len(content) if length is None else length
-            self.wfile.write(f"HTTP/1.1 {status}\r\ncontent-length: {size}\r\n\r\n".encode() + content)
-            self.connection.shutdown(socket.SHUT_WR)
-            while self.connection.recv(100_000):  # otherwise the client may get an error in place of the answer
-                pass
-
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_address[1]}"
-
-
-DEEP = b"[" * 200_000
-HUGE = b'{"data": [{"id": "m", "embedding": [1' + b"0" * 500 + b"]}]}"
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ({"content": b"{", "length": 9}, "did not answer with JSON"),
-        ({"content": DEEP}, "did not answer with JSON"),
-        ({"content": HUGE}, "returned no embedding"),
-        ({"content": b"\xff\xfe"}, "did not answer with JSON"),
-        ({"content": b"one\ntwo", "status": "422 No"}, "answered 422: one two"),
-        ({"content": b"", "status": "x"}, "did not answer as HTTP requires: HTTP/1.1 x"),
-        ({"content": b"", "length": "0\r\ntransfer-encoding: chunked\r\n\r\n" + "f" * 30}, "as HTTP requires"),
-    ],
-)
-def test_hostile_answers_are_refused_in_one_line(folder, answer, words):
-    server, url = answering(**answer)
-    with server:
-        try:
-            summary = compare(folder, url, "m").summary
-        except (ValueError, OSError) as error:
-            summary = str(error)
-        finally:
-            server.shutdown()
-    assert words in summary
-    assert url in summary
-    assert "\n" not in summary
-
-
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:x/", "http://a b/", "http://[::1", "http://a/\n", "http://é/é", f"http://{'a' * 70}/"]
-)
-def test_what_is_no_url_is_refused(folder, url):
-    with pytest.raises((ValueError, OSError), match=re.escape(url)):
-        compare(folder, url)
-
-
-def test_key_with_a_line_break_is_refused_and_not_printed(folder, endpoint, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "secret\n")
-    with pytest.raises(ValueError, match="OPENAI_API_KEY has a line break") as error:
-        compare(folder, endpoint.url)
-    assert "secret" not in str(error.value)
-
-
-def test_damaged_folder_of_sentence_transformers_is_refused_by_name(folder, tiny_bert, tmp_path):
-    shutil.copytree(tiny_bert, tmp_path / "other")
-    (tmp_path / "other" / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"other: sentence-transformers cannot use it: .*header") as error:
-        compare(folder, str(tmp_path / "other"))
-    assert "\n" not in str(error.value)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from support import served
-from support.command import COMMAND
+from support.command import COMMAND, clearhead
 from support.served import wait_until
 
 SLOWED = """
@@ -134,3 +134,11 @@ def test_sigterm_while_stuck(folders):
             future.result().raise_for_status()
     assert status == 0
     assert seconds < 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e19", "-1"])
+def test_drain_time_has_a_maximum(seconds):
+    status, out, line = clearhead("serve", "--model", "all-MiniLM-L6-v2", "--drain-seconds", seconds)
+    assert (status, out, line.count("\n")) == (2, "", 1)
+    assert "Invalid value for '--drain-seconds': Input should be" in line

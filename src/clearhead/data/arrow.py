@@ -3,7 +3,7 @@
 import contextlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,8 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as file:
             total, available = max(1, file.metadata.num_rows), file.schema_arrow.names
             selected = {_container(file.schema_arrow, name) for name in names}
-            columns, size = [name for name in available if name in selected], _rows_per_batch(file.metadata, selected)
+            columns = [name for name in available if name in selected]
+            size = _rows_per_batch(file, columns)
             for batch in file.iter_batches(batch_size=size, columns=columns):
                 yield batch, (rows + batch.num_rows) / total
                 rows += batch.num_rows
@@ -166,17 +167,22 @@ def _batches(source: str, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 1024, 2**28
 
 
-def _rows_per_batch(metadata: Any, columns: Iterable[str]) -> int:
+def _rows_per_batch(file: Any, columns: Sequence[str]) -> int:
     """Return the number of rows of a Parquet file that certainly fit into `_BYTES_PER_BATCH`.
 
     A value that many rows share is stored once, so a few bytes of a file can become gigabytes of a batch.
     """
+    paths = [file.schema.column(number).path for number in range(len(file.schema))]
+    numbers = [
+        number for number, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)
+    ]
     largest = 1
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns):
-                largest = max(largest, chunk.total_uncompressed_size)  # no value is larger
+    for group in range(file.num_row_groups):
+        # to read a row first raises an error if the metadata is damaged; to ask for the metadata ends the process
+        if next(file.iter_batches(batch_size=1, row_groups=[group], columns=columns), None) is not None:
+            metadata = file.metadata.row_group(group)
+            sizes = [metadata.column(number).total_uncompressed_size for number in numbers]
+            largest = max(largest, *sizes)  # no value is larger
     return max(1, min(_ROWS_PER_BATCH, _BYTES_PER_BATCH // largest))
 
 

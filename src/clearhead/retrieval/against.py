@@ -2,9 +2,10 @@
 
 import errno
 import http.client
-import importlib.util
+import importlib.metadata
 import json
 import os
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 
 from clearhead.io.atomic import atomic_file, remove_leftovers
+from clearhead.io.json import finite_or_none
 from clearhead.io.locks import writer_lock
 from clearhead.models.heads import pool
 from clearhead.retrieval.canaries import BOUNDS, TEXTS, read_vectors
@@ -26,6 +28,7 @@ from clearhead.runtime.vectors import Vectors
 from clearhead.tokenizers.tokenizer import Tokenizer
 
 _TIMEOUT = 60.0
+"""Seconds that an endpoint has for a whole answer."""
 _MAX_BYTES = 64 * 2**20
 """Maximum size of an answer: a vector of a million columns has about 20 MB."""
 _WAIT = 5.0
@@ -73,21 +76,23 @@ class Comparison:
     def summary(self) -> str:
         """The result in one line."""
         known = [distance for distance in self.distances if distance is not None]
+        target = _in_one_line(self.target)
         if not known:
-            return f"{self.target} returned no vector: {self.reason}"
+            return f"{target} returned no vector: {self.reason}"
         refused = len(self.distances) - len(known)
         largest = f"largest relative distance {max(known):.1e}, bound {self.bound:.0e}"
         if self.is_same:
-            result = f"{self.target} has the same vectors for {len(known)} texts: {largest}"
+            result = f"{target} has the same vectors for {len(known)} texts: {largest}"
         else:
-            result = f"{self.target} has other vectors for {self.num_different} of {len(known)} texts: {largest}"
+            result = f"{target} has other vectors for {self.num_different} of {len(known)} texts: {largest}"
         notes = [f"; {refused} texts were refused"] if refused else []
         notes += [f"; {note}" for note in (self.reason, self.since) if note]
         return result + "".join(notes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields, with the result."""
-        return asdict(self) | {"is_same": self.is_same}
+        """Return all fields, with the result; an infinite distance is None."""
+        distances = [finite_or_none(distance) for distance in self.distances]
+        return asdict(self) | {"distances": distances, "is_same": self.is_same}
 
 
 def compare(folder: Path, target: str, name: str | None = None) -> Comparison:
@@ -140,7 +145,9 @@ def record(folder: Path, comparison: Comparison) -> None:
     try:
         with writer_lock(path, wait=_WAIT):
             remove_leftovers(path)
-            lines = path.read_bytes().splitlines() if path.is_file() else []
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "not a file; remove it", str(path))
+            lines = path.read_bytes().splitlines() if path.exists() else []
             lines.append(json.dumps(comparison.as_dict(), ensure_ascii=False).encode())
             with atomic_file(path) as file:
                 file.writelines(line + b"\n" for line in lines)
@@ -151,16 +158,16 @@ def record(folder: Path, comparison: Comparison) -> None:
 
 def _opened(target: str, name: str | None, made_by: Mapping[str, Any]) -> VectorOf:
     """Return the function that computes vectors with a target."""
-    if target.startswith(("http://", "https://")):
+    if target.lower().startswith(("http://", "https://")):
         return _endpoint(target, name)
     path = Path(target)
     if path.suffix == ".onnx":
         return _onnx_graph(path, made_by)
-    if path.is_dir():
+    if target and path.is_dir():
         return _sentence_transformer(path, bool(made_by["normalize"]))
     raise ValueError(
-        f"{target} is none of the systems to compare: expected the URL of an endpoint, a .onnx file, or a folder of "
-        "sentence-transformers"
+        f"{target or 'an empty name'} is none of the systems to compare: expected the URL of an endpoint, "
+        "a .onnx file, or a folder of sentence-transformers"
     )
 
 
@@ -172,9 +179,13 @@ def _endpoint(url: str, name: str | None) -> VectorOf:
     def vector_of(text: str) -> Vectors:
         answer = _request(f"{base}/embeddings", {"model": model, "input": text})
         try:
-            return np.array(answer["data"][0]["embedding"], np.float32)
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
-            raise ValueError(f"{base}/embeddings returned no embedding: {_start(json.dumps(answer))}") from None
+            values = answer["data"][0]["embedding"]
+            if all(type(value) in (int, float) for value in values):
+                with np.errstate(over="ignore"):  # infinity is a difference
+                    return np.array(values, np.float32)
+        except (KeyError, IndexError, TypeError, OverflowError):
+            pass
+        raise ValueError(f"{base}/embeddings returned no embedding: {_start(json.dumps(answer))}")
 
     return vector_of
 
@@ -200,12 +211,16 @@ def _request(url: str, body: object = None) -> Any:
         headers["authorization"] = f"Bearer {key}"
     try:
         request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-            content = answer.read(_MAX_BYTES + 1)
+        content = _answer(request)
     except urllib.error.HTTPError as error:
-        if error.code in (400, 413, 422) and body is not None:
-            raise ValueError(f"{url} answered {error.code}: {_refusal(error)}") from None
-        raise OSError(f"{url} answered {error.code}: {_start(str(error.reason))}") from None
+        with error:
+            if error.code in range(300, 400) and (location := error.headers.get("location")):
+                raise OSError(
+                    f"{url} answered {error.code}: it has moved to {_start(location)}; give that URL"
+                ) from None
+            if error.code in (400, 413, 422) and body is not None:
+                raise ValueError(f"{url} answered {error.code}: {_refusal(error)}") from None
+            raise OSError(f"{url} answered {error.code}: {_start(str(error.reason))}") from None
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise OSError(f"{url} cannot be reached: {_start(str(reason)) or type(error).__name__}") from None
@@ -221,6 +236,36 @@ def _request(url: str, body: object = None) -> Any:
         raise ValueError(f"{url} did not answer with JSON") from None
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: the key is for one server."""
+
+    def redirect_request(self, *arguments: object) -> None:
+        """Do not follow a redirect."""
+
+
+def _answer(request: urllib.request.Request) -> bytes:
+    """Return the bytes of an answer that is complete in time.
+
+    urllib limits the time of each read only, so a server that sends single bytes would never end it.
+    """
+    results = list[bytes | Exception]()
+
+    def read() -> None:
+        try:
+            with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT) as answer:
+                results.append(answer.read(_MAX_BYTES + 1))
+        except Exception as error:  # raised again below
+            results.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(_TIMEOUT)
+    result = results[0] if results else TimeoutError(f"no complete answer in {_TIMEOUT:g} s")
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 def _refusal(error: urllib.error.HTTPError) -> str:
     try:
         return _start(error.read(1000).decode(errors="replace"))
@@ -230,7 +275,11 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 def _start(text: str) -> str:
     """Return the start of a server's text, in one line."""
-    return "".join(one if one.isprintable() else " " for one in text[:200])
+    return _in_one_line(text[:200])
+
+
+def _in_one_line(text: str) -> str:
+    return "".join(one if one.isprintable() else " " for one in text)
 
 
 def _onnx_graph(path: Path, made_by: Mapping[str, Any]) -> VectorOf:
@@ -246,22 +295,29 @@ def _onnx_graph(path: Path, made_by: Mapping[str, Any]) -> VectorOf:
         ids = torch.tensor([tokenizer.encode([text], made_by["max_length"])[0].ids])
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
         outputs = graph.run({name: tensor for name, tensor in given.items() if name in graph.inputs})
-        vector = outputs.get("sentence_embedding")
-        if vector is None:
-            hidden = next((tensor for tensor in outputs.values() if tensor.ndim == 3), None)
-            if hidden is None:
+        if "sentence_embedding" in outputs:
+            vector = graph.check("sentence_embedding", outputs["sentence_embedding"].float(), 1, None)
+        else:
+            name = next((name for name, tensor in outputs.items() if tensor.ndim == 3), None)
+            if name is None:
                 raise ValueError(f"{path} has no output with a vector for each text or token")
-            vector = pool(hidden.float(), torch.ones_like(ids, dtype=torch.bool), made_by["pooling"])
+            hidden = graph.check(name, outputs[name].float(), *ids.shape, None)
+            vector = pool(hidden, torch.ones_like(ids, dtype=torch.bool), made_by["pooling"])
             if made_by["normalize"]:
                 vector = torch.nn.functional.normalize(vector, dim=-1)
-        return cast(Vectors, vector[0].float().numpy())
+        return cast(Vectors, vector[0].numpy())
 
     return vector_of
 
 
 def _sentence_transformer(folder: Path, normalize: bool) -> VectorOf:
-    if importlib.util.find_spec("sentence_transformers") is None:
-        raise ValueError("comparing a folder needs sentence-transformers: pip install sentence-transformers")
+    needed = "comparing a folder needs sentence-transformers 6 or later"
+    try:
+        version = importlib.metadata.version("sentence-transformers")
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError(f'{needed}: pip install "sentence-transformers>=6"') from None
+    if int(version.partition(".")[0]) < 6:
+        raise ValueError(f"{needed}: {version}, which is installed, runs code that it finds in a folder")
     from sentence_transformers import SentenceTransformer
 
     def unable(error: Exception) -> ValueError:
@@ -269,7 +325,7 @@ def _sentence_transformer(folder: Path, normalize: bool) -> VectorOf:
         return ValueError(f"{folder}: sentence-transformers cannot use it: {reason}")
 
     try:
-        model = SentenceTransformer(str(folder), device="cpu")
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     except Exception as error:  # of its libraries, without a common base class
         raise unable(error) from None
 
@@ -287,7 +343,8 @@ def _distance(vector: Vectors, own: Vectors) -> float:
     """Return ‖u − v‖ / ‖v‖; infinity for another width or NaN."""
     if vector.shape != own.shape or not np.isfinite(vector).all():
         return float("inf")
-    return float(np.linalg.norm(vector - own) / max(float(np.linalg.norm(own)), 1e-12))
+    exact = own.astype(np.float64)  # the square of a large float32 is infinite
+    return float(np.linalg.norm(vector - exact) / max(float(np.linalg.norm(exact)), 1e-12))
 
 
 def _reason(pairs: list[tuple[Vectors | None, Vectors]], comparison: Comparison) -> str:
@@ -313,7 +370,8 @@ def _reason(pairs: list[tuple[Vectors | None, Vectors]], comparison: Comparison)
 
 
 def _unit(vector: Vectors) -> Vectors:
-    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+    exact = vector.astype(np.float64)
+    return cast(Vectors, (exact / max(float(np.linalg.norm(exact)), 1e-12)).astype(np.float32))
 
 
 def _since(folder: Path, comparison: Comparison) -> str:

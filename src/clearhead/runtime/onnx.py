@@ -16,6 +16,8 @@ from clearhead.io.json import dataclass_from_json, read_json
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.models.seq2seq import Seq2Seq
 
+_NOTHING = 4
+"""Level at which ONNX Runtime logs no error of a graph: it raises the error, too."""
 _LAYER_BYTES = 1000
 """Size that each layer of an encoder exceeds in a graph: it has dozens of named operations."""
 MANIFEST = "export.json"
@@ -39,9 +41,13 @@ class OnnxGraph:
             raise ValueError(f"{path} is missing; `clearhead export MODEL {path.parent} --to onnx` writes it")
         import onnxruntime
 
+        if not _is_utf8(str(path)):
+            raise ValueError(f"{path}: ONNX Runtime opens only names in UTF-8; rename the file or its folder")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
+        options.log_severity_level = _NOTHING
+        self._options = onnxruntime.RunOptions()
+        self._options.log_severity_level = _NOTHING
         self.path = path
         with self._errors("opened"):
             # with the fallback, ONNX Runtime prints the error and tries the same again
@@ -58,9 +64,24 @@ class OnnxGraph:
             ValueError: inputs that the graph does not have or cannot compute with.
         """
         with self._errors("computed"):
-            outputs = self._session.run(self.outputs, {name: tensor.numpy() for name, tensor in inputs.items()})
+            arguments = {name: tensor.numpy() for name, tensor in inputs.items()}
+            outputs = self._session.run(self.outputs, arguments, self._options)
             arrays = [torch.from_numpy(np.asarray(output)) for output in outputs]
         return dict(zip(self.outputs, arrays, strict=True))
+
+    def check(self, name: str, output: Tensor, *shape: int | None) -> Tensor:
+        """Return an output that has float32 values and a shape, in which None stands for every size.
+
+        Raises:
+            ValueError: another type or shape.
+        """
+        sizes = tuple(output.shape)
+        if len(sizes) != len(shape) or any(size not in (own, None) for own, size in zip(sizes, shape, strict=True)):
+            expected = ", ".join("any size" if size is None else str(size) for size in shape)
+            raise ValueError(f"{self.path}: the output {name} has the shape {sizes}; expected ({expected})")
+        if output.dtype != torch.float32:
+            raise ValueError(f"{self.path}: the output {name} has the type {output.dtype}; expected torch.float32")
+        return output
 
     @contextlib.contextmanager
     def _errors(self, done: str) -> Iterator[None]:
@@ -146,8 +167,8 @@ class OnnxSeq2Seq:
 
     def encode(self, ids: Int[Tensor, "B M"], mask: Mask) -> Float[Tensor, "B M D"]:
         """Return the memory."""
-        inputs = {"input_ids": ids, "attention_mask": _keep(mask)}
-        return self._encoder.run(inputs)["last_hidden_state"]
+        outputs = self._encoder.run({"input_ids": ids, "attention_mask": _keep(mask)})
+        return self._encoder.check("last_hidden_state", outputs["last_hidden_state"], *ids.shape, self.config.d_model)
 
     def decode(
         self,
@@ -158,15 +179,20 @@ class OnnxSeq2Seq:
         cache: OnnxCache,
     ) -> Float[Tensor, "N L V"]:
         """Return the logits after each of the newest target tokens."""
-        keep = _keep(memory_mask).repeat_interleave(cache.num_beams, dim=0)
-        inputs = {"input_ids": target_ids, "encoder_attention_mask": keep}
-        if cache.length:
-            outputs = self._next.run(inputs | cache.tensors)
-        else:
-            outputs = self._first.run(inputs | {"encoder_hidden_states": memory})
-        logits = outputs.pop("logits")
+        keep_NM = _keep(memory_mask).repeat_interleave(cache.num_beams, dim=0)
+        inputs = {"input_ids": target_ids, "encoder_attention_mask": keep_NM}
+        graph, others = (
+            (self._next, cache.tensors) if cache.length else (self._first, {"encoder_hidden_states": memory})
+        )
+        outputs = graph.run(inputs | others)
+        vocab_size = self.config.target_vocab_size or self.config.vocab_size
+        logits_NLV = graph.check("logits", outputs.pop("logits"), *target_ids.shape, vocab_size)
+        lengths = {"decoder": cache.length + target_ids.shape[1], "encoder": keep_NM.shape[1]}
+        for name, tensor in outputs.items():
+            length = lengths["encoder" if ".encoder." in name else "decoder"]
+            graph.check(name, tensor, len(target_ids), None, length, None)
         cache.tensors |= {name.replace("present", "past_key_values"): tensor for name, tensor in outputs.items()}
-        return logits
+        return logits_NLV
 
     def cache(self) -> OnnxCache:
         """Return an empty cache for `decode`."""
@@ -178,8 +204,17 @@ def _named(path: Path) -> Iterator[None]:
     """Add a file and the way out to errors about its contents."""
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; export the model again") from None
+    except (ValueError, RuntimeError) as error:  # torch's, for sizes that overflow
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: {reason}; export the model again") from None
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _graph_with(path: Path, output: str) -> OnnxGraph:

@@ -1,6 +1,7 @@
 """The page in a browser: from a server and from the disk, with any text, and with files that fail to load."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -212,10 +213,19 @@ def test_models_that_a_page_cannot_hold_are_refused(qa_folder, tmp_path, monkeyp
         export_web("tatoeba-en-de", tmp_path / "page")
 
 
-def test_request_for_a_path_that_no_file_can_have_is_404(tmp_path, capfd):
-    (tmp_path / "index.html").write_text("a page")
-    with web.served(tmp_path) as address:
-        for path, status in (("%00", "404"), ("%00/", "404"), ("", "200")):
+def test_request_for_what_is_no_file_in_the_folder_is_404(tmp_path, capfd):
+    folder, secret = tmp_path / "page", tmp_path / "secret.txt"
+    secret.write_text("secret")
+    (folder / "inside").mkdir(parents=True)
+    (folder / "index.html").write_text("a page")
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "outside").symlink_to(tmp_path)
+    (folder / "inside" / "index.html").symlink_to(secret)
+    (folder / "own").symlink_to(folder / "index.html")
+    os.mkfifo(folder / "pipe")
+    unknown = ["%00", "%00/", "link.txt", "outside/", "outside/secret.txt", "inside/", "pipe", "missing"]
+    with web.served(folder) as address:
+        for path, status in [*((path, "404") for path in unknown), ("", "200"), ("own", "200")]:
             host, _, port = address.removeprefix("http://").rstrip("/").partition(":")
             with socket.create_connection((host, int(port)), timeout=20) as connection:
                 connection.sendall(f"GET /{path} HTTP/1.0\r\n\r\n".encode())

@@ -4,6 +4,7 @@ import json
 import socket
 import socketserver
 import threading
+import time
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,12 @@ from fuzz.outcomes import Case, Target
 INDEX = "index"
 TIMEOUT = 1.0
 """Seconds after which a silent endpoint is given up. The command waits for a minute."""
+ENDLESS = (
+    (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n" * 100),
+    (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b" "),
+)
+"""The start of answers without end, and what comes again and again."""
 STATUSES = (200, 200, 200, 200, 201, 204, 206, 301, 307, 400, 401, 404, 413, 422, 429, 500, 503, 99, 1000)
 
 
@@ -28,7 +35,12 @@ def prepare(folder: Path) -> None:
 
 
 def make(originals: Path, random: Random, workspace: Path) -> Case:
-    """Return a case: an endpoint that answers every request with the same bytes."""
+    """Return a case: an endpoint that answers every request with the same bytes, in some cases without end."""
+    name = random.choice([None, "model"])
+    if random.random() < 0.02:
+        sent, repeated = random.choice(ENDLESS)
+        use = lambda: _compare(originals / INDEX, sent, name, repeated)  # noqa: E731
+        return Case(f"answer without end: {sent!r}, {repeated[:9]!r}", use, ["http://127.0.0.1:"])
     content = json.dumps({"data": [{"id": "model", "embedding": [0.5] * 32}]}).encode()
     changes = []
     if random.random() < 0.5:
@@ -49,11 +61,10 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     if random.random() < 0.3:
         sent, what = mutations.change_bytes(sent, random)
         changes.append(what)
-    name = random.choice([None, "model"])
     return Case(f"answer: {'; '.join(changes)}", lambda: _compare(originals / INDEX, sent, name), ["http://127.0.0.1:"])
 
 
-def _compare(index: Path, sent: bytes, name: str | None) -> object:
+def _compare(index: Path, sent: bytes, name: str | None, repeated: bytes = b"") -> object:
     from clearhead.retrieval import against
 
     class Answer(socketserver.StreamRequestHandler):
@@ -62,6 +73,9 @@ def _compare(index: Path, sent: bytes, name: str | None) -> object:
             try:
                 self.connection.recv(100_000)
                 self.wfile.write(sent)
+                while repeated:
+                    self.wfile.write(repeated)
+                    time.sleep(0.01)
                 self.connection.shutdown(socket.SHUT_WR)
                 while self.connection.recv(100_000):  # otherwise the client may get an error in place of the answer
                     pass

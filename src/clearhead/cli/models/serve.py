@@ -54,7 +54,7 @@ def serve(
         typer.Option(min=1, help="Maximum tokens in the queue, half of them for one client. More get HTTP 429."),
     ] = 262_144,
     drain_seconds: Annotated[
-        float, typer.Option(min=0, help="Time that accepted requests get to finish after SIGTERM.")
+        float, typer.Option(min=0, max=86_400, help="Time that accepted requests get to finish after SIGTERM.")
     ] = 20.0,
 ) -> None:
     """Serve models over HTTP: embeddings (OpenAI-compatible), translation, summaries, answers, classification.

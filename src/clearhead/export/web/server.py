@@ -19,12 +19,22 @@ class PageHandler(http.server.SimpleHTTPRequestHandler):
         """Ignore a request."""
 
     def send_head(self) -> Any:
-        """Open the file of a request; a path that no file can have is unknown."""
+        """Open the file of a request; what is no file in the folder is unknown."""
         try:
-            return super().send_head()
+            path = Path(self.translate_path(self.path))
+            if all(self._is_own(one) for one in (path, path / "index.html", path / "index.htm")):
+                return super().send_head()
         except ValueError:  # a null byte
-            self.send_error(http.HTTPStatus.NOT_FOUND)
-            return None
+            pass
+        self.send_error(http.HTTPStatus.NOT_FOUND)
+        return None
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether a path is missing, or a file or folder in the served folder: no pipe, and no link to the outside."""
+        if not path.exists():
+            return True
+        is_inside = path.resolve().is_relative_to(Path(self.directory).resolve())
+        return is_inside and (path.is_file() or path.is_dir())
 
     def end_headers(self) -> None:
         """Add a header: a browser must ask whether its copy of a file is still current."""
