@@ -13,8 +13,9 @@ from support.command import clearhead, refused
 from support.data.indexes import DOCUMENTS
 
 from clearhead import Index
-from clearhead.retrieval import against, canaries
-from clearhead.retrieval.against import compare, record
+from clearhead.retrieval import canaries
+from clearhead.retrieval.against.comparison import compare, record
+from clearhead.retrieval.manifest import HISTORY
 from clearhead.runtime.vectors import EncodeOptions
 
 
@@ -61,21 +62,21 @@ def recorded(folder, target):
 def test_since_when(folder, endpoint):
     right = endpoint.vector_of
     assert recorded(folder, endpoint.url).since == ""
-    first_same = json.loads((folder / against.HISTORY).read_text())["time"]
+    first_same = json.loads((folder / HISTORY).read_text())["time"]
     endpoint.vector_of = lambda text: -right(text)
     first = recorded(folder, endpoint.url)
     assert first.since == f"the same until {first_same}, different since {first.time}"
     assert recorded(folder, endpoint.url).since == first.since
     endpoint.vector_of = right
     assert recorded(folder, endpoint.url).is_same
-    assert len((folder / against.HISTORY).read_text().splitlines()) == 4
+    assert len((folder / HISTORY).read_text().splitlines()) == 4
     Index.open(folder)  # the history does not damage the index
 
 
 def test_history_with_half_a_line_continues_on_the_next(folder, endpoint):
     right = endpoint.vector_of
     recorded(folder, endpoint.url)
-    history = folder / against.HISTORY
+    history = folder / HISTORY
     history.write_text(history.read_text() + '{"target": "ht')
     endpoint.vector_of = lambda text: -right(text)
     first = recorded(folder, endpoint.url)
@@ -87,7 +88,7 @@ def test_history_with_half_a_line_continues_on_the_next(folder, endpoint):
 def test_damaged_lines_of_the_history_are_skipped(folder, endpoint):
     right = endpoint.vector_of
     recorded(folder, endpoint.url)
-    history = folder / against.HISTORY
+    history = folder / HISTORY
     line = json.loads(history.read_text())
     damaged = [
         b"[" * 10**5,
@@ -106,16 +107,16 @@ def test_index_that_may_not_be_written_has_no_history(folder, endpoint, monkeypa
 
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
     assert recorded(folder, endpoint.url).is_same
-    assert not (folder / against.HISTORY).exists()
+    assert not (folder / HISTORY).exists()
 
 
 @pytest.mark.slow
 def test_history_that_cannot_be_written_is_an_error_after_the_result(folder, endpoint):
-    (folder / against.HISTORY).mkdir()
+    (folder / HISTORY).mkdir()
     status, output, log = clearhead("verify", "--against", endpoint.url, "--index", folder)
     assert (status, log.count("\n")) == (1, 1)
     assert "has the same vectors" in output
-    assert str(folder / against.HISTORY) in log
+    assert str(folder / HISTORY) in log
 
 
 def test_refused_texts_are_counted(folder, endpoint):

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
-from clearhead.retrieval import against
-from clearhead.retrieval.against import compare, record
+from clearhead.retrieval.against.comparison import compare, record
+from clearhead.retrieval.manifest import HISTORY
 
 
 def answering(content, status="200 OK", length=None, repeated=b""):
@@ -79,10 +79,12 @@ def test_hostile_answers_are_refused_in_one_line(folder, answer, words):
         ("200 OK\r\ntransfer-encoding: chunked", b"0\r\n", b"x: y\r\n"),
         ("100 Continue", b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
         ("200 OK", b"", b" "),
+        ("400 Bad", b"", b" "),
+        ("422 No\r\ntransfer-encoding: chunked", b"0\r\n", b"x: y\r\n"),
     ],
 )
 def test_answer_without_end_is_given_up(folder, monkeypatch, status, content, repeated):
-    monkeypatch.setattr(against, "_TIMEOUT", 0.5)
+    monkeypatch.setattr("clearhead.retrieval.against.endpoint._TIMEOUT", 0.5)
     server, url = answering(content, status, length=10**9, repeated=repeated)
     with server:
         try:
@@ -130,11 +132,11 @@ def test_targets_that_are_empty_or_in_capitals(folder, endpoint):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes")
 def test_history_replaces_no_pipe(folder, endpoint):
     comparison = compare(folder, endpoint.url)
-    os.mkfifo(folder / against.HISTORY)
+    os.mkfifo(folder / HISTORY)
     with pytest.raises(OSError, match="not a file") as error:
         record(folder, comparison)
-    assert error.value.filename == str(folder / against.HISTORY)
-    assert (folder / against.HISTORY).is_fifo()
+    assert error.value.filename == str(folder / HISTORY)
+    assert (folder / HISTORY).is_fifo()
 
 
 def test_code_in_a_folder_of_sentence_transformers_is_not_run(folder, tmp_path, monkeypatch):

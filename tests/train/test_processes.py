@@ -167,3 +167,11 @@ def test_rank_one_reports_that_rank_zero_has_exited(folder):
     assert re.search(r"^clearhead: error: \S+nowhere\.yaml: data: no such file: ", log, re.MULTILINE)
     assert "clearhead: error: the process of rank 0 has exited; its message explains why" in other
     assert "Traceback" not in other
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE"])
+@pytest.mark.parametrize("value", ["abc", "-3", "1.0", "", "²"])
+def test_variables_that_are_no_numbers_are_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"the environment variable {name} is {value!r}; expected a number"):
+        ProcessGroup("cpu")

@@ -224,6 +224,7 @@ def test_request_for_what_is_no_file_in_the_folder_is_404(tmp_path, capfd):
     (folder / "own").symlink_to(folder / "index.html")
     os.mkfifo(folder / "pipe")
     unknown = ["%00", "%00/", "link.txt", "outside/", "outside/secret.txt", "inside/", "pipe", "missing"]
+    unknown += ["a" * 300, "a/" * 3000]
     with web.served(folder) as address:
         for path, status in [*((path, "404") for path in unknown), ("", "200"), ("own", "200")]:
             host, _, port = address.removeprefix("http://").rstrip("/").partition(":")

@@ -18,6 +18,7 @@ ENDLESS = (
     (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n" * 100),
     (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
     (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b" "),
+    (b"HTTP/1.1 400 Bad\r\ncontent-length: 999\r\n\r\n", b" "),
 )
 """The start of answers without end, and what comes again and again."""
 STATUSES = (200, 200, 200, 200, 201, 204, 206, 301, 307, 400, 401, 404, 413, 422, 429, 500, 503, 99, 1000)
@@ -65,7 +66,8 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
 
 
 def _compare(index: Path, sent: bytes, name: str | None, repeated: bytes = b"") -> object:
-    from clearhead.retrieval import against
+    from clearhead.retrieval.against import endpoint
+    from clearhead.retrieval.against.comparison import compare
 
     class Answer(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -75,19 +77,19 @@ def _compare(index: Path, sent: bytes, name: str | None, repeated: bytes = b"") 
                 self.wfile.write(sent)
                 while repeated:
                     self.wfile.write(repeated)
-                    time.sleep(0.01)
+                    time.sleep(0.1)
                 self.connection.shutdown(socket.SHUT_WR)
                 while self.connection.recv(100_000):  # otherwise the client may get an error in place of the answer
                     pass
             except OSError:
                 pass
 
-    against._TIMEOUT = TIMEOUT
+    endpoint._TIMEOUT = TIMEOUT
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
-            comparison = against.compare(index, f"http://127.0.0.1:{server.server_address[1]}", name)
+            comparison = compare(index, f"http://127.0.0.1:{server.server_address[1]}", name)
         finally:
             server.shutdown()
     if not any(distance is not None for distance in comparison.distances):

@@ -102,7 +102,7 @@ def _translate(folder: Path) -> object:
 
 def _compare(folder: Path, index: Path) -> object:
     """Compare a graph with an index; what is wrong with a vector is in the result."""
-    from clearhead.retrieval.against import compare
+    from clearhead.retrieval.against.comparison import compare
 
     comparison = compare(index, str(folder / "model.onnx"))
     if not any(distance is not None for distance in comparison.distances):

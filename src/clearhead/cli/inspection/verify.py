@@ -108,7 +108,7 @@ def _certify(model: str, reference: str | None, path: Path | None, *, as_json: b
 
 def _compare(model: str | None, against: str | None, index: Path | None, name: str | None, *, as_json: bool) -> None:
     """Compare the vectors of another system with those of an index."""
-    from clearhead.retrieval.against import compare, record
+    from clearhead.retrieval.against.comparison import compare, record
 
     if against is None or index is None or model is not None:
         raise ValueError("a comparison needs --against SYSTEM and --index FOLDER, and no model")

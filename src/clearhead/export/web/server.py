@@ -24,7 +24,7 @@ class PageHandler(http.server.SimpleHTTPRequestHandler):
             path = Path(self.translate_path(self.path))
             if all(self._is_own(one) for one in (path, path / "index.html", path / "index.htm")):
                 return super().send_head()
-        except ValueError:  # a null byte
+        except (ValueError, OSError):  # a null byte, a name that is too long, a folder that may not be read
             pass
         self.send_error(http.HTTPStatus.NOT_FOUND)
         return None

@@ -15,7 +15,18 @@ def is_rank_zero() -> bool:
 
 def world_size() -> int:
     """Return the number of processes that train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _set_by_torchrun("WORLD_SIZE", default=1, least=1)
+
+
+def _set_by_torchrun(name: str, default: int, least: int) -> int:
+    """Return a number that `torchrun` sets as an environment variable."""
+    value = os.environ.get(name, str(default))
+    if not (value.isascii() and value.isdigit() and int(value) >= least):
+        raise ValueError(
+            f"the environment variable {name} is {value!r}; expected a number of at least {least}, "
+            "as torchrun sets it. Unset it to train with one process"
+        )
+    return int(value)
 
 
 class ProcessGroup:
@@ -28,8 +39,9 @@ class ProcessGroup:
     def __init__(self, device: str) -> None:
         self.device = device
         self.size = world_size()
-        self.rank = int(os.environ.get("RANK", "0")) if self.size > 1 else 0
-        self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        rank = _set_by_torchrun("RANK", default=0, least=0)
+        self.rank = rank if self.size > 1 else 0
+        self.local_size = _set_by_torchrun("LOCAL_WORLD_SIZE", default=1, least=1)
         if self.size > 1 and not torch.distributed.is_initialized():
             # several days, because the others wait while rank 0 reads the data or a teacher generates
             torch.distributed.init_process_group(self.backend, timeout=timedelta(days=7))

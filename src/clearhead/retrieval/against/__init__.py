@@ -1,0 +1,1 @@
+"""The vectors of other systems against those of an index."""
