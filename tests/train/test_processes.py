@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import forks
+from support.command import refused, started
 from support.data.training import KILLED, losses, metrics, outcome, same, tiny, weights, write_tiny
 
 from clearhead.train.distributed.process_group import ProcessGroup
@@ -175,3 +176,12 @@ def test_variables_that_are_no_numbers_are_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=f"the environment variable {name} is {value!r}; expected a number"):
         ProcessGroup("cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"])
+def test_command_names_a_variable_that_is_no_number(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, "x")
+    (tmp_path / "recipe.yaml").write_text("task: text-to-text\n")
+    line = refused("train", tmp_path / "recipe.yaml", run=started)
+    assert f"the environment variable {name} is 'x'" in line

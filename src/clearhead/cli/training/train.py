@@ -85,7 +85,7 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     """Read a recipe and apply overrides.
 
     Raises:
-        ValueError: a required package is missing, or the recipe is invalid.
+        ValueError: a required package is missing, or the recipe or a variable of `torchrun` is invalid.
     """
     for name, module in (
         ("lightning", "lightning"),
@@ -96,8 +96,10 @@ def read_recipe(path: str, overrides: list[str] | None) -> "Recipe":
     ):
         if importlib.util.find_spec(module) is None:
             raise ValueError(f'training needs {name}: pip install "clearhead[train]"')
+    from clearhead.train.distributed.process_group import check_torchrun
     from clearhead.train.recipe.load import read_recipe as read_file
 
+    check_torchrun()
     return read_file(path, overrides or [])
 
 

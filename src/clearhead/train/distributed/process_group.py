@@ -7,6 +7,9 @@ from datetime import timedelta
 
 import torch
 
+_LEAST = {"WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0}
+"""The environment variables of `torchrun`, each with its least value."""
+
 
 def is_rank_zero() -> bool:
     """Return whether this is the only process, or rank 0 of those that `torchrun` started."""
@@ -15,12 +18,23 @@ def is_rank_zero() -> bool:
 
 def world_size() -> int:
     """Return the number of processes that train together."""
-    return _set_by_torchrun("WORLD_SIZE", default=1, least=1)
+    return _set_by_torchrun("WORLD_SIZE")
 
 
-def _set_by_torchrun(name: str, default: int, least: int) -> int:
-    """Return a number that `torchrun` sets as an environment variable."""
-    value = os.environ.get(name, str(default))
+def check_torchrun() -> None:
+    """Check the environment variables of `torchrun`; Lightning reads them when it is imported, and names none.
+
+    Raises:
+        ValueError: one is no number; the message names it.
+    """
+    for name in _LEAST:
+        _set_by_torchrun(name)
+
+
+def _set_by_torchrun(name: str) -> int:
+    """Return a number that `torchrun` sets as an environment variable; without it, the least one."""
+    least = _LEAST[name]
+    value = os.environ.get(name, str(least))
     if not (value.isascii() and value.isdigit() and int(value) >= least):
         raise ValueError(
             f"the environment variable {name} is {value!r}; expected a number of at least {least}, "
@@ -39,9 +53,9 @@ class ProcessGroup:
     def __init__(self, device: str) -> None:
         self.device = device
         self.size = world_size()
-        rank = _set_by_torchrun("RANK", default=0, least=0)
+        rank = _set_by_torchrun("RANK")
         self.rank = rank if self.size > 1 else 0
-        self.local_size = _set_by_torchrun("LOCAL_WORLD_SIZE", default=1, least=1)
+        self.local_size = _set_by_torchrun("LOCAL_WORLD_SIZE")
         if self.size > 1 and not torch.distributed.is_initialized():
             # several days, because the others wait while rank 0 reads the data or a teacher generates
             torch.distributed.init_process_group(self.backend, timeout=timedelta(days=7))
