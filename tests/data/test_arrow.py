@@ -247,14 +247,18 @@ def test_nanoseconds_are_not_cut(tmp_path, kind, text):
     assert kept(tmp_path / "a.parquet", struct, [{"inner": 1001}])[0] == {"inner": text}
 
 
-def test_damaged_name_of_a_column_names_the_file(tmp_path):
+@pytest.mark.parametrize("name", ["text", "other"])
+def test_damaged_name_of_a_column_names_the_file(tmp_path, name):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "other": ["b"]}), path, store_schema=False)
-    content = path.read_bytes()
-    at = content.rindex(b"other")  # in the metadata of the column's data; the schema is before them
-    path.write_bytes(content[:at] + b"\x9e" + content[at + 1 :])
-    with pytest.raises(ValueError, match=r"a\.parquet is damaged after row 0: 'utf-8' codec can't decode"):
+    content, footer = path.read_bytes(), path.read_bytes().index(b"schema")
+    in_schema, in_chunk = content.index(name.encode(), footer), content.rindex(name.encode())
+    assert in_schema < in_chunk
+    path.write_bytes(content[:in_schema] + b"\x9e" + content[in_schema + 1 :])
+    with pytest.raises(ValueError, match=r"a\.parquet is not a Parquet file: 'utf-8' codec can't decode"):
         list(Corpus([path]))
+    path.write_bytes(content[:in_chunk] + b"\x9e" + content[in_chunk + 1 :])
+    assert list(Corpus([path])) == ["a"]  # the names of the schema count
 
 
 FLIPPED = """
