@@ -70,7 +70,7 @@ class OnnxGraph:
         return dict(zip(self.outputs, arrays, strict=True))
 
     def check(self, name: str, output: Tensor, *shape: int | None) -> Tensor:
-        """Return an output that has float32 values and a shape, in which None stands for every size.
+        """Return an output that has float32 values and the given shape. None allows any size.
 
         Raises:
             ValueError: another type or shape.

@@ -19,7 +19,7 @@ class PageHandler(http.server.SimpleHTTPRequestHandler):
         """Ignore a request."""
 
     def send_head(self) -> Any:
-        """Open the file of a request; what is no file in the folder is unknown."""
+        """Open the file of a request. Only regular files in the folder are served."""
         try:
             path = Path(self.translate_path(self.path))
             if all(self._is_own(one) for one in (path, path / "index.html", path / "index.htm")):

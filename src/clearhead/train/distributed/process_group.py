@@ -25,7 +25,7 @@ def check_torchrun() -> None:
     """Check the environment variables of `torchrun`; Lightning reads them when it is imported, and names none.
 
     Raises:
-        ValueError: one is no number; the message names it.
+        ValueError: one is not a number, or too small; the message names it.
     """
     for name in _LEAST:
         _set_by_torchrun(name)
