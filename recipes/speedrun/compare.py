@@ -39,6 +39,7 @@ from clearhead.train.trainer import train
 
 RECIPE = Path(__file__).with_name("multi30k.yaml")
 BASELINE = "the recipe"
+HALF_BATCHES = "batches of half the size"
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class Change:
         keys: keys of the recipe with their new values.
         idea: a change that is not a key of a recipe.
         same_work: whether an update computes the same, with other numbers. Then its time is not measured.
+        first_updates: a number of updates, and the change that they take the time of. The others take the recipe's.
     """
 
     keys: tuple[str, ...] = ()
     idea: Idea = field(default_factory=Idea)
     same_work: bool = False
+    first_updates: tuple[int, str] | None = None
 
 
 ADAMW = ("optimizer.name=adamw", "optimizer.matrix_learning_rate=null")
@@ -75,9 +78,11 @@ CHANGES = {
     "rate of the matrices / 2": Change(("optimizer.matrix_learning_rate=0.005",), same_work=True),
     "rate of all other weights × 2": Change(("optimizer.learning_rate=0.04",), same_work=True),
     "rate of all other weights / 2": Change(("optimizer.learning_rate=0.01",), same_work=True),
-    "batches of half the size": Change(("data.batch_tokens=4096",)),
+    HALF_BATCHES: Change(("data.batch_tokens=4096",)),
     "batches of twice the size": Change(("data.batch_tokens=16384",)),
-    "batches that grow": Change(idea=Idea(batch_tokens=ideas.batches_that_grow)),
+    "batches that grow": Change(
+        idea=Idea(change_batches=ideas.batches_that_grow), first_updates=(2 * ideas.HALVED_BATCHES, HALF_BATCHES)
+    ),
     "dropout 0.1": Change(("regularize.dropout=0.1",), same_work=True),
     "dropout 0.25": Change(("regularize.dropout=0.25",), same_work=True),
     "dropout that grows": Change(idea=Idea(before_update=ideas.dropout_that_grows), same_work=True),
@@ -123,12 +128,7 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
         return collate(task, pairs, generator, training=training)
 
     def own_epoch(sampler, number):
-        batch_tokens = sampler.batch_tokens
-        sampler.batch_tokens = idea.batch_tokens(number, batch_tokens)
-        try:
-            return epoch(sampler, number)
-        finally:
-            sampler.batch_tokens = batch_tokens
+        return idea.change_batches(number, epoch(sampler, number))
 
     def own_optimizer(model, settings, decay, dtype=None):
         return idea.optimizer(model, settings.learning_rate, settings.warmup_steps)
@@ -141,7 +141,7 @@ def changed(idea: Idea, total_steps: int) -> Iterator[None]:
         replace(TrainingModule, "on_train_batch_start", own_start)
         if idea.change_pairs:
             replace(TextToTextTask, "collate", own_collate)
-        if idea.batch_tokens:
+        if idea.change_batches:
             replace(TokenBatchSampler, "epoch", own_epoch)
         if idea.optimizer:
             replace(lightning_module, "create_optimizer", own_optimizer)
@@ -192,14 +192,13 @@ def measure(names: list[str], path: Path, keys: list[str], steps: int, rounds: i
 
 def compare(names: list[str], path: Path, updates: int, timed: int, seeds: list[int], keys: list[str]) -> None:
     """Train each change with each seed, and add its validation scores to the report."""
-    measured = [name for name in names if name != BASELINE and not CHANGES[name].same_work]
-    measure([BASELINE, *measured], path, keys, timed)
+    measure(measured_changes(names), path, keys, timed)
     times = milliseconds(read_report(path))
     for seed in seeds:
         for name in names:
             if any((result["name"], result["seed"]) == (name, seed) for result in read_report(path)["runs"]):
                 continue
-            steps = round(updates * times[BASELINE] / times[name])
+            steps = updates_in_time(name, updates * times[BASELINE], times)
             every = [f"validation.every={max(1, steps // 8)}", f"training.save_every={max(1, steps // 8)}"]
             bleu = ["validation.metrics=[bleu]", "validation.max_new_tokens=60"]
             with TemporaryDirectory() as folder:
@@ -215,10 +214,26 @@ def compare(names: list[str], path: Path, updates: int, timed: int, seeds: list[
                 report["runs"].append({"name": name, "seed": seed, "steps": steps, **scores, "curve": curve})
 
 
+def measured_changes(names: list[str]) -> list[str]:
+    """Return the recipe and the changes whose time per update has to be measured to compare some changes."""
+    needed = {CHANGES[name].first_updates[1] if CHANGES[name].first_updates else name for name in names}
+    return [name for name in CHANGES if name == BASELINE or (name in needed and not CHANGES[name].same_work)]
+
+
 def milliseconds(report: dict[str, Any]) -> dict[str, float]:
     """Return the milliseconds per update of each change."""
     times = {name: statistics.median(values) for name, values in report["milliseconds"].items()}
-    return {name: times.get(BASELINE if change.same_work else name, math.nan) for name, change in CHANGES.items()}
+    is_same = {name: change.same_work or change.first_updates is not None for name, change in CHANGES.items()}
+    return {name: times.get(BASELINE if is_same[name] else name, math.nan) for name in CHANGES}
+
+
+def updates_in_time(name: str, total: float, times: dict[str, float]) -> int:
+    """Return the number of updates of a change that take a total number of milliseconds."""
+    if first_updates := CHANGES[name].first_updates:
+        number, same = first_updates
+        first = min(number, total / times[same])
+        return round(first + (total - first * times[same]) / times[name])
+    return round(total / times[name])
 
 
 @dataclass(frozen=True)
@@ -266,8 +281,8 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def plot(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
-    """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes.
+def plot(rows: dict[str, Row], minutes: float, path: Path) -> None:
+    """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes of all runs.
 
     Changes with a run that diverged are only in the table.
     """
@@ -285,14 +300,13 @@ def plot(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
     bars.axvline(0, color="black", linewidth=0.8)
     bars.set_xlabel(f"change of the validation loss from {rows[BASELINE].mean:.3f}; lower is better")
     for name, row in rows.items():
-        minutes = times[name] / 60_000
         points = list(zip(*(run["curve"] for run in row.runs), strict=False))
-        steps = [minutes * point[0][0] for point in points]
+        times = [minutes * point[0][0] / row.runs[0]["steps"] for point in points]
         bleu = [statistics.mean(run[2] for run in point) for point in points]
         is_baseline = name == BASELINE
-        curves.plot(steps, bleu, color="tab:blue" if is_baseline else "silver", zorder=2 + is_baseline)
+        curves.plot(times, bleu, color="tab:blue" if is_baseline else "silver", zorder=2 + is_baseline)
         if is_baseline or name in changes[-3:]:
-            curves.annotate(name, (steps[-1], bleu[-1]), fontsize=8, ha="right", va="bottom")
+            curves.annotate(name, (times[-1], bleu[-1]), fontsize=8, ha="right", va="bottom")
     curves.set_xlabel("minutes")
     curves.set_ylabel("validation BLEU, greedy")
     figure.savefig(path, dpi=80)
@@ -318,7 +332,8 @@ def main() -> int:
     rows = finished(report)
     if BASELINE in rows:
         print(table(rows))
-        plot(rows, milliseconds(report), args.report.with_suffix(".png"))
+        minutes = rows[BASELINE].runs[0]["steps"] * milliseconds(report)[BASELINE] / 60_000
+        plot(rows, minutes, args.report.with_suffix(".png"))
     return 0
 
 

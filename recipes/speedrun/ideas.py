@@ -32,14 +32,14 @@ class Idea:
         change_model: changes a new model in place.
         before_update: called with the model and the finished share of the training, from 0 to 1.
         change_pairs: returns the function that changes the pairs of a batch, given the tokenizer.
-        batch_tokens: maximum number of tokens in a batch for an epoch, given the recipe's number.
+        change_batches: returns the batches of an epoch, given its number from 0 and the rows of each batch.
         optimizer: builds the optimizer from the model, the learning rate and the number of warmup steps.
     """
 
     change_model: Callable[[Seq2Seq], None] | None = None
     before_update: Callable[[nn.Module, float], None] | None = None
     change_pairs: Callable[[Tokenizer], ChangePairs] | None = None
-    batch_tokens: Callable[[int, int], int] | None = None
+    change_batches: Callable[[int, list[np.ndarray]], list[np.ndarray]] | None = None
     optimizer: Callable[[nn.Module, float, int], torch.optim.Optimizer] | None = None
 
 
@@ -168,9 +168,16 @@ def split_tokens(tokenizer: Tokenizer) -> ChangePairs:
     return split
 
 
-def batches_that_grow(epoch: int, batch_tokens: int) -> int:
-    """Batches of half the size in the first two epochs (Smith et al. 2018, "Don't Decay the Learning Rate ...")."""
-    return batch_tokens // 2 if epoch < 2 else batch_tokens
+HALVED_BATCHES = 100
+"""Number of batches that are divided into two."""
+
+
+def batches_that_grow(epoch: int, batches: list[np.ndarray]) -> list[np.ndarray]:
+    """The first batches have half the size (Smith et al. 2018, "Don't Decay the Learning Rate, Increase the ...")."""
+    if epoch > 0:
+        return batches
+    halves = [half for rows in batches[:HALVED_BATCHES] for half in (rows[::2], rows[1::2]) if len(half)]
+    return halves + batches[HALVED_BATCHES:]
 
 
 def schedule_free(model: nn.Module, learning_rate: float, warmup_steps: int) -> Any:

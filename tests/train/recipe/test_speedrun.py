@@ -157,6 +157,24 @@ def test_growing_dropout_has_the_same_mean(ideas):
     assert rates == [{0.0}, {0.2}, {0.4}]
 
 
+def test_batches_that_grow_are_halved_at_first(ideas):
+    batches = [np.arange(7) + 7 * index for index in range(ideas.HALVED_BATCHES)] + [np.array([-1]), np.array([-2, -3])]
+    grown = ideas.batches_that_grow(0, batches)
+    assert [len(rows) for rows in grown] == [4, 3] * ideas.HALVED_BATCHES + [1, 2]
+    assert sorted(np.concatenate(grown)) == sorted(np.concatenate(batches))
+    assert ideas.batches_that_grow(1, batches) is batches
+
+
+def test_changes_get_the_same_time(scripts):
+    compare = scripts("compare")
+    times = compare.milliseconds({"milliseconds": {"the recipe": [100.0], "batches of half the size": [60.0]}})
+    assert compare.measured_changes(["cosine decay", "batches that grow"]) == ["the recipe", "batches of half the size"]
+    assert compare.updates_in_time("cosine decay", 60_000, times) == 600
+    assert compare.updates_in_time("batches of half the size", 60_000, times) == 1000
+    assert compare.updates_in_time("batches that grow", 60_000, times) == 200 + (60_000 - 200 * 60) / 100
+    assert compare.updates_in_time("batches that grow", 6000, times) == 100
+
+
 @pytest.mark.parametrize(
     ("key", "broken"),
     [
@@ -183,7 +201,7 @@ def test_a_diverged_run_is_in_the_table(scripts, tmp_path):
     report = {"milliseconds": {name: [200.0] for name in (compare.BASELINE, "ReLU²", "QK-norm")}, "runs": runs}
     rows = compare.finished(report)
     assert "| QK-norm | 8 | inf ± 0.000 | +inf | 20.00 | 2 |" in compare.table(rows)
-    compare.plot(rows, compare.milliseconds(report), tmp_path / "plot.png")
+    compare.plot(rows, 2.0, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 5000
 
 
