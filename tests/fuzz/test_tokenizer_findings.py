@@ -164,6 +164,17 @@ def test_empty_texts_without_special_tokens(bert, pooling):
     )
 
 
+@pytest.mark.parametrize("longest", [2**32, 2**63 - 1])
+def test_words_of_any_length_have_a_token(bert, longest):
+    path = bert / "tokenizer.json"
+    data = json.loads(path.read_text())
+    text = "many words " * 500 + "w" * 5000
+    expected = TextEncoder.from_pretrained(bert).encode([text])
+    data["model"]["max_input_chars_per_word"] = longest  # more than a regular expression can repeat
+    path.write_text(json.dumps(data))
+    np.testing.assert_array_equal(TextEncoder.from_pretrained(bert).encode([text]), expected)
+
+
 def test_merges_of_another_vocabulary(tmp_path):
     folders.bart(tmp_path)
     (tmp_path / "tokenizer.json").unlink(missing_ok=True)

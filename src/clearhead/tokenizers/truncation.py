@@ -150,7 +150,10 @@ def split_rules(backend: Backend) -> SplitRules | None:
     if any(re.fullmatch(f"{_LETTER}+", token) for token in added):  # it may match inside a word
         return SplitRules(pattern)
     longest = backend.model.max_input_chars_per_word + 1
-    return SplitRules(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
+    try:
+        return SplitRules(pattern, re.compile(f"({_LETTER}{{{longest}}}){_LETTER}+"))
+    except OverflowError:  # no word is that long
+        return SplitRules(pattern)
 
 
 def splits_at_spaces(backend: Backend, special: Iterable[str] = ()) -> bool:
