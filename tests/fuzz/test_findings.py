@@ -1,7 +1,6 @@
 """What the fuzzers found: wrong types, damaged files and messages that did not name the file."""
 
 import json
-import os
 import shutil
 import struct
 
@@ -13,12 +12,11 @@ from support.data.training import write_tiny
 from support.models import families, folders
 from support.models.tiny import make_bert
 
-from clearhead import Index, MultiVectorEncoder, QuestionAnswerer, TextClassifier, TextEncoder, TextToText
+from clearhead import MultiVectorEncoder, QuestionAnswerer, TextClassifier, TextEncoder, TextToText
 from clearhead.data.corpus import Corpus
 from clearhead.data.records import Records
-from clearhead.io.json import json_hash, read_json
+from clearhead.io.json import read_json
 from clearhead.pipelines.auto import load_pipeline
-from clearhead.retrieval.manifest import MANIFEST, read_manifest
 from clearhead.train.loop.metrics_logger import read_metrics
 from clearhead.train.recipe.load import read_recipe
 from clearhead.train.trainer import train
@@ -225,93 +223,6 @@ def test_messages_do_not_repeat_a_long_header_of_a_table(tmp_path):
     refused(lambda: Corpus([tmp_path / "a.csv"], column="text"), "a.csv", "no column 'text'")
     refused(lambda: Corpus([tmp_path / "a.csv"]), "a.csv", "--column")
     refused(lambda: list(Records(tmp_path / "a.csv", fields=["text"], columns={"text": "t"})), "a.csv")
-
-
-@pytest.fixture
-def index(tiny_bert, tmp_path):
-    encoder = TextEncoder.from_pretrained(tiny_bert, precision="float32", device="cpu")
-    return Index.build(encoder, ["the old bridge", "hello world"], tmp_path / "index", columns={"id": [1, 2]})
-
-
-def rewrite(index, **changes):
-    """Change the description of an index, with its hash."""
-    path = index.folder / MANIFEST
-    data = json.loads(path.read_text())
-    for key, value in changes.items():
-        *parts, last = key.split("__")
-        inner = data
-        for part in parts:
-            inner = inner[part]
-        inner[last] = value
-    data.pop("sha256")
-    path.write_text(json.dumps(data | {"sha256": json_hash(data)}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_norm": "."},
-        {"max_norm": float("inf")},
-        {"columns": [3]},
-        *({"columns": columns} for columns in ([[1]], ["", "id"], ["id", "id"], ["text"])),
-        {"rows": True},
-        {"encoder__query_prompt": [[]]},
-        {"encoder__query_prompt": 10**30},
-        {"encoder__query_encoder": "[CLS]"},
-        {"encoder__query_encoder": {"model": "x"}},
-        {"encoder__precision": "../x"},
-        {"encoder__adapter": 2},
-        {"encoder__model": "x" * 20_000},
-        {"encoder__model": "/x" + "x" * 20_000},
-        {"encoder__max_length": 0},
-        {"encoder__pooling": "[UNK]"},
-        {"encoder__config__distance_max": "x"},
-        {"clearhead": "a\nb", "format": -1},
-    ],
-)
-def test_descriptions_of_an_index_with_other_types(index, changes):
-    rewrite(index, **changes)
-    refused(lambda: Index.open(index.folder).search("hello"), index.folder)
-
-
-def test_missing_key_in_the_description_of_an_index(index):
-    config = json.loads((index.folder / MANIFEST).read_text())["encoder"]["config"]
-    name = next(name for name, value in config.items() if value is None)
-    del config[name]
-    rewrite(index, encoder__config=config)
-    refused(lambda: Index.open(index.folder).search("hello"), index.folder, f"{name} is 'missing' in the index")
-    files = json.loads((index.folder / MANIFEST).read_text())["files"]
-    del files["documents.jsonl"]
-    rewrite(index, files=files)
-    refused(lambda: read_manifest(index.folder), MANIFEST)
-
-
-@pytest.mark.parametrize("document", [b"[" * 40, b'{"text": 5, "id": 1}', b'{"text": "a", "ID": 1}', b"3"])
-def test_documents_of_another_form(index, document):
-    path = index.folder / "documents.jsonl"
-    size = path.read_bytes().index(b"\n")
-    path.write_bytes(document[:size].ljust(size) + path.read_bytes()[size:])
-    refused(lambda: Index.open(index.folder).search(["hello"], 2), "documents.jsonl is damaged")
-
-
-@pytest.mark.slow
-def test_damaged_graph_is_made_again(index):
-    expected = index.search("hello", approximate=True)
-    path = index.folder / "graph.usearch"
-    intact = path.read_bytes()
-    for start in range(0, len(intact), max(1, len(intact) // 20)):
-        path.write_bytes(intact[:start] + b"[" * 64 + intact[start + 64 :])
-        os.utime(path, (0, start))
-        assert Index.open(index.folder, index.encoder).search("hello", approximate=True) == expected
-        assert len(path.read_bytes()) == len(intact)
-    (index.folder / "graph.json").unlink()
-    assert Index.open(index.folder, index.encoder).search("hello", approximate=True) == expected
-
-
-def test_graph_is_not_hashed_for_each_search(index, monkeypatch):
-    index.search("hello", approximate=True)
-    monkeypatch.setattr("clearhead.retrieval.approximate.has_content", None)
-    assert index.search("hello", approximate=True)
 
 
 @pytest.mark.parametrize("content", ["a: *b\n", "a: [\n", "a:\n\t- b\n", "task: x\n---\n", "a: `b`\n"])

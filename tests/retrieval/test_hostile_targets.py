@@ -186,12 +186,21 @@ def test_graph_with_another_output_is_named(folder, tiny_bert, tmp_path, output,
 def test_graph_whose_name_is_not_utf8(folder, tmp_path):
     path = tmp_path / os.fsdecode(b"a\xff.onnx")
     write_graph(path, np.ones((1, 32), np.float32), "sentence_embedding")
-    with pytest.raises(ValueError, match="opens only names in UTF-8"):
+    with pytest.raises(ValueError, match="the path is not UTF-8, which ONNX Runtime needs"):
         compare(folder, str(path))
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:x/", "http://a b/", "http://[::1", "http://a/\n", "http://é/é", f"http://{'a' * 70}/"]
+    "url",
+    [
+        "http://127.0.0.1:x/",
+        "http://a b/",
+        "http://[::1",
+        "http://a/\n",
+        "http://é/é",
+        f"http://{'a' * 70}/",
+        "http:// ",
+    ],
 )
 def test_what_is_no_url_is_refused(folder, url):
     with pytest.raises((ValueError, OSError), match=re.escape(url)):

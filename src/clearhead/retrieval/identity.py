@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from clearhead.checkpoints.schema.adapters import plain_name
@@ -13,9 +12,8 @@ from clearhead.checkpoints.schema.config_schema import RATES
 from clearhead.data.lines import content_hash
 from clearhead.io.json import path_text
 from clearhead.io.safetensors import weights_hash
-from clearhead.models.config import POOLINGS, EncoderConfig
+from clearhead.models.config import EncoderConfig
 from clearhead.pipelines.text_encoder import TextEncoder
-from clearhead.retrieval.manifest import MANIFEST, IndexFolderError
 from clearhead.runtime.precision import INT8
 from clearhead.runtime.vectors import EncodeOptions
 
@@ -49,52 +47,9 @@ _TITLES = {
 _MAX_SHOWN = 300
 """Maximum number of characters of a value of the index in a message."""
 
-_TEXT, _OPTIONAL_TEXT = (str,), (str, NoneType)
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "precision", "weights", "tokenizer", "pooling", "prompt", "query_prompt"), _TEXT),
-    **dict.fromkeys(("revision", "adapter", "int8_weights"), _OPTIONAL_TEXT),
-    **dict.fromkeys(("max_length", "truncate_dim"), (int,)),
-    "normalize": (bool,),
-    "config": (dict,),
-    "query_encoder": (dict, NoneType),
-}
-"""Types of the values that `describe_encoder` returns; the others are compared only."""
-_OF_DOCUMENTS = frozenset(
-    {"pooling", "normalize", "max_length", "truncate_dim", "prompt", "query_prompt", "query_encoder"}
-)
-"""Values that the description of the model of queries does not have."""
-
 
 class OtherModelError(ValueError):
     """A model that did not make the index."""
-
-
-def check_description(folder: Path, description: Mapping[str, Any]) -> None:
-    """Check the types of the values in an index that describe its model.
-
-    Args:
-        folder: the index, for the message.
-        description: what `describe_encoder` returned.
-
-    Raises:
-        IndexFolderError: a value is missing, or has another type.
-    """
-    of_queries = description.get("query_encoder")
-    parts = [(description, "", set(_TYPES))]
-    if isinstance(of_queries, dict):
-        parts.append((of_queries, "query_encoder.", _TYPES.keys() - _OF_DOCUMENTS))
-    for part, prefix, names in parts:
-        for name in sorted(names):
-            value = part.get(name, None if NoneType in _TYPES[name] else _MISSING)
-            if type(value) not in _TYPES[name]:
-                what = "is missing" if value is _MISSING else f"is {value!r:.60}"
-                raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.{prefix}{name} {what}. Build it again")
-    if description["pooling"] not in POOLINGS:
-        pooling = description["pooling"]
-        raise IndexFolderError(f"{folder / MANIFEST} is damaged: encoder.pooling is {pooling!r:.60}. Build it again")
-
-
-_MISSING = object()
 
 
 def load_query_encoder(encoder: TextEncoder, adapter: str | None) -> TextEncoder:
@@ -122,7 +77,12 @@ def load_query_encoder(encoder: TextEncoder, adapter: str | None) -> TextEncoder
 
 
 def load_encoder(
-    folder: Path, made_by: Mapping[str, Any], source: str | Path, precision: str | None, device: str
+    folder: Path,
+    made_by: Mapping[str, Any],
+    source: str | Path,
+    precision: str | None,
+    device: str,
+    adapter: str | None = None,
 ) -> TextEncoder:
     """Load the model that made an index, for documents or for queries.
 
@@ -132,6 +92,7 @@ def load_encoder(
         source: folder or Hub id of the model.
         precision: its precision; None for that of the index.
         device: as in `TextEncoder`.
+        adapter: its adapter; "" for none, None for that of the index.
 
     Raises:
         ValueError: it cannot be loaded.
@@ -147,7 +108,7 @@ def load_encoder(
             precision=precision or made_by["precision"],
             device=device,
             revision=made_by.get("revision") if source == made_by["model"] else None,
-            adapter=made_by.get("adapter"),
+            adapter=made_by.get("adapter") if adapter is None else adapter or None,
         )
     except ValueError as error:
         raise ValueError(f"the model of {folder} cannot be loaded: {error}") from None

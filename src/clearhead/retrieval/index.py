@@ -372,7 +372,6 @@ class Index:
 
     def _read(self) -> None:
         self.manifest: Manifest = read_manifest(self.folder)
-        identity.check_description(self.folder, self.manifest.encoder)
         self._stored = StoredRows(self.folder, self.manifest)
         self.__dict__.pop("_lexical", None)
 

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, get_args
 
 from clearhead._version import __version__
@@ -34,6 +35,22 @@ HISTORY = "comparisons.jsonl"
 
 RESERVED = ("text", "index", "score")
 """Names of columns that search results have."""
+
+_TEXT, _OPTIONAL_TEXT = (str,), (str, NoneType)
+_ENCODER: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "precision", "weights", "tokenizer", "pooling", "prompt", "query_prompt"), _TEXT),
+    **dict.fromkeys(("revision", "adapter", "int8_weights"), _OPTIONAL_TEXT),
+    **dict.fromkeys(("max_length", "truncate_dim"), (int,)),
+    "normalize": (bool,),
+    "config": (dict,),
+    "query_encoder": (dict, NoneType),
+}
+"""Types of the values that `identity.describe_encoder` returns; the others are compared only."""
+_OF_DOCUMENTS = frozenset(
+    {"pooling", "normalize", "max_length", "truncate_dim", "prompt", "query_prompt", "query_encoder"}
+)
+"""Values that the description of the model of queries does not have."""
+_MISSING = object()
 
 FORMAT = 1
 _NAME = "a clearhead index"
@@ -139,13 +156,14 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         raise IndexFolderError(f"{error}. Copy or build the index again") from None
     if data.get("kind") != _NAME:
         raise _no_index(folder)
-    if data.get("format") != FORMAT:
+    if type(data.get("format")) is not int or data["format"] != FORMAT:
         version = " ".join(str(data.get("clearhead")).split())
         raise IndexFolderError(
             f"{folder} has format {data.get('format')!r:.40} of clearhead {version:.40}, and this version reads "
             f"format {FORMAT}. Build the index again, or install that version"
         )
     manifest = _parse(folder / name, data)
+    _check_encoder(folder / name, manifest)
     for file, state in manifest.files.items():
         size = (folder / file).stat().st_size if (folder / file).is_file() else 0
         if size < state.size:
@@ -188,6 +206,35 @@ def _has_valid_types(manifest: Manifest) -> bool:
         and DOCUMENTS in manifest.files
         and isinstance(manifest.settings, dict)
     )
+
+
+def _check_encoder(path: Path, manifest: Manifest) -> None:
+    """Check the values that describe the model.
+
+    Raises:
+        IndexFolderError: a value is missing, has another type, or is not one that the model can have.
+    """
+    from clearhead.models.config import POOLINGS  # imports torch, which reading a folder without an index does not need
+
+    def damaged(name: str, what: str) -> IndexFolderError:
+        return IndexFolderError(f"{path} is damaged: encoder.{name} {what}. Copy or build the index again")
+
+    description = manifest.encoder
+    of_queries = description.get("query_encoder")
+    parts = [(description, "", set(_ENCODER))]
+    if isinstance(of_queries, dict):
+        parts.append((of_queries, "query_encoder.", _ENCODER.keys() - _OF_DOCUMENTS))
+    for part, prefix, names in parts:
+        for name in sorted(names):
+            value = part.get(name, None if NoneType in _ENCODER[name] else _MISSING)
+            if type(value) not in _ENCODER[name]:
+                raise damaged(prefix + name, "is missing" if value is _MISSING else f"is {value!r:.60}")
+    if description["pooling"] not in POOLINGS:
+        raise damaged("pooling", f"is {description['pooling']!r:.60}")
+    if description["max_length"] < 1:
+        raise damaged("max_length", f"is {description['max_length']}")
+    if description["truncate_dim"] != manifest.width:
+        raise damaged("truncate_dim", f"is {description['truncate_dim']}, and the width is {manifest.width}")
 
 
 def _no_index(folder: Path) -> IndexFolderError:

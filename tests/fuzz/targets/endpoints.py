@@ -12,6 +12,8 @@ from fuzz import mutations
 from fuzz.outcomes import Case, Target
 
 INDEX = "index"
+CONTENT = json.dumps({"data": [{"id": "model", "embedding": [0.5] * 32}]}).encode()
+"""A valid answer."""
 TIMEOUT = 1.0
 """Seconds after which a silent endpoint is given up. The command waits for a minute."""
 ENDLESS = (
@@ -40,9 +42,9 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     name = random.choice([None, "model"])
     if random.random() < 0.02:
         sent, repeated = random.choice(ENDLESS)
-        use = lambda: _compare(originals / INDEX, sent, name, repeated)  # noqa: E731
+        use = lambda: compare_with(originals / INDEX, sent, name, repeated)  # noqa: E731
         return Case(f"answer without end: {sent!r}, {repeated[:9]!r}", use, ["http://127.0.0.1:"])
-    content = json.dumps({"data": [{"id": "model", "embedding": [0.5] * 32}]}).encode()
+    content = CONTENT
     changes = []
     if random.random() < 0.5:
         data, what = mutations.change_value(json.loads(content), random)
@@ -62,10 +64,13 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     if random.random() < 0.3:
         sent, what = mutations.change_bytes(sent, random)
         changes.append(what)
-    return Case(f"answer: {'; '.join(changes)}", lambda: _compare(originals / INDEX, sent, name), ["http://127.0.0.1:"])
+    return Case(
+        f"answer: {'; '.join(changes)}", lambda: compare_with(originals / INDEX, sent, name), ["http://127.0.0.1:"]
+    )
 
 
-def _compare(index: Path, sent: bytes, name: str | None, repeated: bytes = b"") -> object:
+def compare_with(index: Path, sent: bytes, name: str | None, repeated: bytes = b"") -> object:
+    """Compare an index with an endpoint that answers every request with the same bytes, and then repeats others."""
     from clearhead.retrieval.against import endpoint
     from clearhead.retrieval.against.comparison import compare
 

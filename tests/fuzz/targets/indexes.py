@@ -14,6 +14,7 @@ from clearhead.retrieval.canaries import CANARIES_FILE
 from clearhead.retrieval.manifest import MANIFEST, PENDING
 from fuzz import mutations
 from fuzz.outcomes import Case, Target
+from fuzz.targets import endpoints
 
 DTYPES = ("int8", "float32", "bfloat16")
 INTERRUPTED = "interrupted"
@@ -86,7 +87,7 @@ def make(originals: Path, random: Random, workspace: Path) -> Case:
     folder = workspace / "index"
     shutil.copytree(originals / name, folder)
     changes = [_change(folder, random) for _ in range(random.choice([1, 1, 1, 2]))]
-    kinds = ["search", "search", "hybrid", "approximate", "append", "export"]
+    kinds = ["search", "search", "hybrid", "approximate", "append", "append by command", "against", "export"]
     kind = "resume" if name == INTERRUPTED else random.choice(kinds)
     return Case(f"{name}, {kind}: {'; '.join(changes)}", lambda: _use(folder, originals, kind), [str(folder)])
 
@@ -121,6 +122,11 @@ def _use(folder: Path, originals: Path, kind: str) -> object:
     from clearhead import Index
 
     model = originals / "bert"
+    if kind == "against":
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(endpoints.CONTENT)
+        return endpoints.compare_with(folder, head + endpoints.CONTENT, "model")
+    if kind == "append by command":
+        return _append_by_command(folder, model)
     index = Index.open(folder)
     if kind == "resume":
         index.load_encoder(model)
@@ -131,6 +137,17 @@ def _use(folder: Path, originals: Path, kind: str) -> object:
         index.load_encoder(model)
         return index.append(["another bridge"], columns={"id": [7]})
     return index.search(["the old bridge", "storm"], 3, hybrid=kind == "hybrid", approximate=kind == "approximate")
+
+
+def _append_by_command(folder: Path, model: Path) -> object:
+    """Append a document without an index that is open."""
+    from clearhead.retrieval.build import BuildOptions, ListedTexts, append_to_index
+    from clearhead.retrieval.identity import load_encoder
+    from clearhead.retrieval.manifest import read_manifest
+
+    encoder = load_encoder(folder, read_manifest(folder).encoder, model, None, "cpu")
+    texts = ListedTexts(["another bridge"], {"id": [7]})
+    return append_to_index(encoder, texts, folder, BuildOptions(), lambda *_: None)
 
 
 def _change(folder: Path, random: Random) -> str:

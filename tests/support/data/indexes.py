@@ -14,7 +14,9 @@ DOCUMENTS = [text for text in sentences(140) if text.strip()][:100]
 def write_vectors(folder, vectors, dtype="float32", parts=1):
     """Write vectors as the rows of an index in a folder, and open them."""
     folder.mkdir(exist_ok=True)
-    manifest = Manifest(vectors.shape[1], dtype, [], {"model": "none"})
+    texts = dict.fromkeys(("model", "precision", "weights", "tokenizer", "prompt", "query_prompt"), "none")
+    numbers = {"max_length": 512, "truncate_dim": vectors.shape[1], "normalize": True, "config": {}}
+    manifest = Manifest(vectors.shape[1], dtype, [], {**texts, **numbers, "pooling": "mean"})
     with mock.patch("os.fsync"):  # which is slow
         for part in np.array_split(vectors, parts):
             writer = IndexWriter(folder, manifest)

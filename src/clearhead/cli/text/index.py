@@ -4,7 +4,7 @@ import json
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -119,7 +119,7 @@ def index(
     from clearhead.runtime.vectors import EncodeOptions
 
     with strict_precision(strict):
-        encoder = _load_encoder(_made_by(output, dtype) if append else {}, model, precision, device, adapter)
+        encoder = _load_encoder(output if append else None, dtype, model, precision, device, adapter)
     encode_options = EncodeOptions(
         pooling=None if pooling is None else pooling.value,
         normalize=None if normalize else False,
@@ -135,30 +135,29 @@ def index(
     _print_summary(stats, num_tokens, time.perf_counter() - start, output, quiet, as_json)
 
 
-def _made_by(output: Path, dtype: DtypeOption | None) -> dict[str, Any]:
-    """Return the model and the settings of an existing index, for --append."""
+def _load_encoder(
+    index: Path | None,
+    dtype: DtypeOption | None,
+    model: str | None,
+    precision: options.PrecisionOption,
+    device: str,
+    adapter: str | None,
+) -> "TextEncoder":
+    """Load the model of documents; by default that of the index to which they are appended, if there is one."""
+    if index is None:
+        from clearhead.pipelines.text_encoder import TextEncoder
+
+        name = options.DEFAULT_MODEL if model is None else model
+        return TextEncoder.from_pretrained(name, precision=precision.value, device=device, adapter=adapter or None)
+    from clearhead.retrieval.identity import load_encoder
     from clearhead.retrieval.manifest import read_manifest
 
-    existing = read_manifest(output)
+    existing = read_manifest(index)
     if dtype is not None and dtype.value != existing.dtype:
-        raise ValueError(f"{output} has the dtype {existing.dtype}; omit --dtype, or build the index again")
-    return existing.encoder
-
-
-def _load_encoder(
-    made_by: dict[str, Any], model: str | None, precision: options.PrecisionOption, device: str, adapter: str | None
-) -> "TextEncoder":
-    """Load the model of documents; by default that of the index to which they are appended."""
-    from clearhead.pipelines.text_encoder import TextEncoder
-
-    is_default = precision is options.PrecisionOption.auto
-    return TextEncoder.from_pretrained(
-        made_by.get("model", options.DEFAULT_MODEL) if model is None else model,
-        precision=made_by.get("precision", precision.value) if is_default else precision.value,
-        device=device,
-        revision=made_by.get("revision") if model is None else None,
-        adapter=made_by.get("adapter") if adapter is None else adapter or None,
-    )
+        raise ValueError(f"{index} has the dtype {existing.dtype}; omit --dtype, or build the index again")
+    source = existing.encoder["model"] if model is None else model
+    own_precision = None if precision is options.PrecisionOption.auto else precision.value
+    return load_encoder(index, existing.encoder, source, own_precision, device, adapter)
 
 
 def _run(

@@ -33,6 +33,8 @@ def vector_of_endpoint(url: str, name: str | None = None) -> Callable[[str], Vec
             endpoint refuses, and for an answer without a vector.
         OSError: the endpoint cannot be reached, or does not answer in time. The function raises it, too.
     """
+    if not url.partition("://")[2].strip("/ "):
+        raise ValueError(f"{url} is not a URL: it has no host")
     base = url.rstrip("/").removesuffix("/embeddings")
     base = base if base.endswith("/v1") else f"{base}/v1"
     model = _only_model(base) if name is None else name
