@@ -11,6 +11,7 @@ from support.models import families
 
 from clearhead import memory
 from clearhead.data.corpus import Corpus
+from clearhead.io.json import path_text
 from clearhead.retrieval.index import Index
 
 NAME = os.fsdecode(b"caf\xe9")
@@ -40,8 +41,35 @@ def test_texts_whose_name_is_not_utf8_are_indexed(tiny_bert, texts, tmp_path):
 
 def test_model_whose_path_is_not_utf8_is_refused(tiny_bert, texts, tmp_path):
     folder = shutil.copytree(tiny_bert, tmp_path / NAME)
-    expected = f"{NAME}/model.safetensors: the path is not UTF-8".encode("utf-8", "backslashreplace").decode()
-    assert expected in refused("encode", texts, "-m", folder, "-o", tmp_path / "v.npy")
+    expected = f"{path_text(NAME)}/model.safetensors: the path is not UTF-8"
+    for command in (("encode", texts, "-o", tmp_path / "v.npy"), ("lint",), ("trace", "hello")):
+        assert expected in refused(*command, "-m", folder)
+
+
+@pytest.mark.usefixtures("texts")
+@pytest.mark.parametrize("to", ["transformers", "sentence-transformers", "onnx", "ctranslate2", "web"])
+def test_export_to_a_path_that_is_not_utf8_is_refused(tiny_bert, tmp_path, to):
+    expected = f"{path_text(NAME)}: the path is not UTF-8, which a library that loads models needs"
+    assert expected in refused("export", tiny_bert, tmp_path / NAME, "--to", to)
+    assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.usefixtures("texts")
+def test_quantized_copy_in_a_path_that_is_not_utf8_is_refused(tiny_bert, tmp_path):
+    assert f"{path_text(NAME)}: the path is not UTF-8" in refused("quantize", tiny_bert, tmp_path / NAME)
+
+
+def test_tokenizer_whose_path_is_not_utf8_is_written(texts, tmp_path):
+    folder = tmp_path / NAME
+    options = ("--vocab-size", 270, "-o", folder)
+    status, out, err = clearhead("tokenizer", "train", texts, *options, hook=strict_output)
+    assert status == 0, err
+    assert out.endswith(f"to {path_text(folder)}\n")
+    assert (folder / "tokenizer.json").is_file()
+
+
+def strict_output():
+    sys.stdout.reconfigure(errors="strict")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pipe")

@@ -8,7 +8,7 @@ from typing import Any
 
 from clearhead._version import __version__
 from clearhead.io import hub
-from clearhead.io.folders import atomic_folder, follow_link
+from clearhead.io.folders import atomic_folder, check_utf8, follow_link
 from clearhead.io.json import read_json, write_json
 from clearhead.io.locks import LOCK_NAME, check_unlocked, writer_lock
 from clearhead.runtime.onnx import MANIFEST
@@ -73,8 +73,9 @@ def _check_folder(model: Path, output: Path, folder: str | Path) -> None:
         folder: its name for messages.
 
     Raises:
-        ValueError: the folder is a file, or it would be lost.
+        ValueError: the folder is a file, would be lost, or has a path that is not UTF-8.
     """
+    check_utf8(output, "a library that loads models")
     if output.exists() and not output.is_dir():
         raise ValueError(f"{folder} is a file, but OUT must be a folder: {_ANOTHER}")
     if output == model:

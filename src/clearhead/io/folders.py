@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from clearhead.io.atomic import error_path, hidden_sibling
+from clearhead.io.json import path_text
 
 
 @contextlib.contextmanager
@@ -55,6 +56,16 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
             name = Path(error.filename or part).relative_to(part)
             raise OSError(error.errno, error.strerror, str(folder / name)) from None
         raise
+
+
+def check_utf8(path: Path, library: str) -> None:
+    """Check that another library can open a path.
+
+    Raises:
+        ValueError: it has bytes that are not UTF-8.
+    """
+    if path_text(path) != str(path):
+        raise ValueError(f"{path}: the path is not UTF-8, which {library} needs; rename the folder")
 
 
 def check_no_link(part: Path) -> None:

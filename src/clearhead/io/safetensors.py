@@ -10,7 +10,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from clearhead.io.atomic import atomic_file
-from clearhead.io.json import path_inside, path_text, read_json
+from clearhead.io.folders import check_utf8
+from clearhead.io.json import path_inside, read_json
 from clearhead.io.reading import check_no_pipe
 
 
@@ -79,8 +80,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         OSError: the file does not exist or cannot be read.
     """
     check_no_pipe(path)
-    if path_text(path) != str(path):
-        raise ValueError(f"{path}: the path is not UTF-8, which the library safetensors needs; rename the folder")
+    check_utf8(path, "the library safetensors")
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118

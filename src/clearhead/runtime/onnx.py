@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearhead.equations.masks import Mask
+from clearhead.io.folders import check_utf8
 from clearhead.io.json import dataclass_from_json, read_json
 from clearhead.models.config import Seq2SeqConfig
 from clearhead.models.seq2seq import Seq2Seq
@@ -41,8 +42,7 @@ class OnnxGraph:
             raise ValueError(f"{path} is missing; `clearhead export MODEL {path.parent} --to onnx` writes it")
         import onnxruntime
 
-        if not _is_utf8(str(path)):
-            raise ValueError(f"{path}: ONNX Runtime opens only names in UTF-8; rename the file or its folder")
+        check_utf8(path, "ONNX Runtime")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = _NOTHING
@@ -207,14 +207,6 @@ def _named(path: Path) -> Iterator[None]:
     except (ValueError, RuntimeError) as error:  # torch's, for sizes that overflow
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path}: {reason}; export the model again") from None
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _graph_with(path: Path, output: str) -> OnnxGraph:

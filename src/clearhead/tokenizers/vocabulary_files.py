@@ -72,7 +72,7 @@ def load_json(path: Path) -> Backend:
     _check_prefix(content, path)
     _check_charsmaps(content, path)
     try:
-        backend = Backend.from_file(str(path))
+        backend = Backend.from_buffer(content)
     except BaseException as error:  # the library raises no specific type, and a panic is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise

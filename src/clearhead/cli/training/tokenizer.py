@@ -13,6 +13,7 @@ from clearhead.cli import options
 from clearhead.cli.text.encode import ErrorsOption
 from clearhead.io.atomic import remove_leftovers
 from clearhead.io.folders import atomic_folder, follow_link
+from clearhead.io.json import path_text
 from clearhead.io.locks import LOCK_NAME, folder_lock
 
 tokenizer = typer.Typer(no_args_is_help=True, help="Train tokenizers.")
@@ -96,7 +97,7 @@ def train(
     if as_json:
         typer.echo(json.dumps({"vocab_size": size, "tokens_per_word": ratio, "output": str(output)}))
     else:
-        typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {output}")
+        typer.echo(f"{size:,} tokens, {ratio:.2f} per word, to {path_text(output)}")
 
 
 def _lock_folder(context: typer.Context, output: Path) -> Path:
