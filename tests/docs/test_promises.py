@@ -94,7 +94,7 @@ NO_PROMISE = {
     "of fewer than 40 characters": "the texts of a measurement",
     "A change in BLEU below 2 with one seed may be chance": "advice",
     "for twice the memory of the cache": "the result of the command on the page",
-    "exit status 0 after 17 s": "the result of the command on the page",
+    "exit status 0 after 14 s": "the result of the command on the page",
     "A few columns of the activations are ten times as large": "a property of models",
     "BM25 counts the words of all documents in memory": "how the search works",
     "a line without end is held in memory": "a known limit",
