@@ -49,7 +49,7 @@ def test_model_whose_path_is_not_utf8_is_refused(tiny_bert, texts, tmp_path):
 @pytest.mark.usefixtures("texts")
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers", "onnx", "ctranslate2", "web"])
 def test_export_to_a_path_that_is_not_utf8_is_refused(tiny_bert, tmp_path, to):
-    expected = f"{path_text(NAME)}: the path is not UTF-8, which a library that loads models needs"
+    expected = f"{path_text(NAME)}: the path is not UTF-8, which an export needs; give another OUT"
     assert expected in refused("export", tiny_bert, tmp_path / NAME, "--to", to)
     assert not (tmp_path / NAME).exists()
 

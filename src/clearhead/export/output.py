@@ -75,7 +75,7 @@ def _check_folder(model: Path, output: Path, folder: str | Path) -> None:
     Raises:
         ValueError: the folder is a file, would be lost, or has a path that is not UTF-8.
     """
-    check_utf8(output, "a library that loads models")
+    check_utf8(output, "an export", _ANOTHER)
     if output.exists() and not output.is_dir():
         raise ValueError(f"{folder} is a file, but OUT must be a folder: {_ANOTHER}")
     if output == model:

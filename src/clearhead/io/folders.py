@@ -58,14 +58,19 @@ def atomic_folder(folder: Path, check: Callable[[Path], None] = lambda folder: N
         raise
 
 
-def check_utf8(path: Path, library: str) -> None:
-    """Check that another library can open a path.
+def check_utf8(path: Path, reader: str, fix: str = "rename the folder") -> None:
+    """Check that a path is UTF-8.
+
+    Args:
+        path: the path.
+        reader: what needs this, for the message.
+        fix: what to do.
 
     Raises:
-        ValueError: it has bytes that are not UTF-8.
+        ValueError: it has other bytes.
     """
     if path_text(path) != str(path):
-        raise ValueError(f"{path}: the path is not UTF-8, which {library} needs; rename the folder")
+        raise ValueError(f"{path}: the path is not UTF-8, which {reader} needs; {fix}")
 
 
 def check_no_link(part: Path) -> None:
