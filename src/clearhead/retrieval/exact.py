@@ -210,7 +210,7 @@ def query_vectors(queries: QueryVectors, width: int) -> Vectors:
     Raises:
         ValueError: vectors of another shape or type, with NaN or infinity, or too large.
 
-    >>> query_vectors([[3, 4]], 2)
+    >>> query_vectors([[3.0, 4.0]], 2)
     array([[3., 4.]], dtype=float32)
     """
     shape = f"expected vectors of shape (n, {width})"
