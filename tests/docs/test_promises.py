@@ -32,7 +32,7 @@ PROMISE = re.compile(
             r"\b(gives|means?|computes?) the same\b|\b(is|are) the same\b",
             r"\bgives? the (bytes|results|tokens) of\b|\b(results|tokens|vectors|weights) are those of\b",
             r"\bequals?\b",
-            r"\b(is|are) exact\b|\bexactly\b|\bexact( for the|;|$)",
+            r"\b(is|are) exact\b|\bexactly\b|\bexact( for the| integers|;|$)",
             r"\b(do|does) not (change|depend|grow|vary|affect)\b|\bunchanged\b|\bkeep their order\b",  # invariances
             rf"({NUMBER} times|twice|half) the memory\b|\bexceeds the memory\b|\b{NUMBER} \(?N(_layers)?\b[^.]*? bytes\b|\blarger than memory\b|\bgrows linearly\b",  # memory and sizes
             rf"\bof any size\b|\blimited to {AMOUNT}",
