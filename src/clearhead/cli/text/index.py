@@ -143,7 +143,7 @@ def _load_encoder(
     device: str,
     adapter: str | None,
 ) -> "TextEncoder":
-    """Load the model of documents; by default that of the index to which they are appended, if there is one."""
+    """Load the model of documents. An append uses that of its index by default."""
     if index is None:
         from clearhead.pipelines.text_encoder import TextEncoder
 
