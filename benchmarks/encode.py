@@ -20,7 +20,7 @@ import torch
 
 from clearhead import TextEncoder
 from clearhead.benchmark import encode, report
-from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, without_bfloat16
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, without_slow_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
 
@@ -182,7 +182,7 @@ def candidates(folder, workspace, threads, isa):
             )
     else:
         print("skipped: ctranslate2 is not installed")
-    return without_bfloat16(libraries | encode.candidates(folder, threads), isa)
+    return without_slow_bfloat16(libraries | encode.candidates(folder, threads), isa)
 
 
 def arguments():

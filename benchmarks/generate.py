@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import generate, report
-from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, without_bfloat16
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, without_slow_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 VOCABULARY = 58101
@@ -100,7 +100,7 @@ def candidates(folder, workspace, args):
             )
     else:
         print("skipped: ctranslate2 is not installed")
-    return without_bfloat16(libraries | generate.candidates(str(folder), *settings), args.isa)
+    return without_slow_bfloat16(libraries | generate.candidates(str(folder), *settings), args.isa)
 
 
 def main():

@@ -19,7 +19,7 @@ import torch
 
 from clearhead import Reranker, tune_process
 from clearhead.benchmark import report
-from clearhead.benchmark.hardware import hardware_info, limit_isa, without_bfloat16
+from clearhead.benchmark.hardware import hardware_info, limit_isa, without_slow_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.checkpoints import load_encoder, new_classifier
 from clearhead.io.hub import DEFAULT_MODEL, resolve_model
@@ -104,7 +104,7 @@ def main():
         for name in ("auto", *cpu_precisions()):
             candidates[f"clearhead {name}"] = Candidate(clearhead_rank, (folder, name, args.threads))
         results = run_benchmark(
-            without_bfloat16(candidates, args.isa),
+            without_slow_bfloat16(candidates, args.isa),
             items,
             lambda batch: sum(len(passages) for _, passages in batch),
             rounds=args.rounds,

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from clearhead.benchmark import report, train
-from clearhead.benchmark.hardware import hardware_info
+from clearhead.benchmark.hardware import hardware_info, matmul_rate, without_slow_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 
 
@@ -66,6 +66,7 @@ def main():
     if importlib.util.find_spec("transformers"):
         for dtype in ("float32", "bfloat16"):
             candidates[f"transformers Marian {dtype}"] = Candidate(marian, (dtype == "bfloat16", args.threads))
+    candidates = without_slow_bfloat16(candidates)
     results = run_benchmark(candidates, batches, train.count_tokens, rounds=args.rounds, check=batches, on_round=print)
     losses = {name: losses[-1] for name, losses in results.outputs.items()}
     notes = {
@@ -74,8 +75,13 @@ def main():
     }
     for line in report.table(results.measurements, "tokens/s", notes):
         print(line)
-    hardware = hardware_info(args.threads, ("clearhead", "torch", "transformers"))
-    about = {"updates": len(batches), "tokens": train.count_tokens(batches), "losses": losses, "machine": hardware}
+    about = {
+        "updates": len(batches),
+        "tokens": train.count_tokens(batches),
+        "losses": losses,
+        "matmul_rates": {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")},
+        "machine": hardware_info(args.threads, ("clearhead", "torch", "transformers")),
+    }
     print(json.dumps(about))
     if args.json:
         report.write_report(args.json, results.measurements, about)

@@ -20,7 +20,7 @@ import torch
 
 from clearhead import TextToText, tune_process
 from clearhead.benchmark import report
-from clearhead.benchmark.hardware import hardware_info, limit_isa, without_bfloat16
+from clearhead.benchmark.hardware import hardware_info, limit_isa, without_slow_bfloat16
 from clearhead.benchmark.runner import Candidate, run_benchmark
 from clearhead.io import hub
 from clearhead.runtime.precision import cpu_precisions
@@ -118,7 +118,7 @@ def main():
     folder = str(hub.resolve_model(hub.TRANSLATOR))
     with tempfile.TemporaryDirectory() as workspace:
         results = run_benchmark(
-            without_bfloat16(candidates(folder, Path(workspace), args.threads, args.beams), args.isa),
+            without_slow_bfloat16(candidates(folder, Path(workspace), args.threads, args.beams), args.isa),
             texts,
             lambda batch: sum(len(text.split()) for text in batch),
             rounds=args.rounds,

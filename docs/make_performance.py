@@ -26,6 +26,7 @@ PROCESSORS = {
     "xeon-amx": "Intel Xeon with AMX",
     "xeon": "Intel Xeon without AMX",
     "avx2": "AMD EPYC, Zen 5, limited to AVX2",
+    "zen3": "AMD EPYC, Zen 3",
 }
 MAIN = "zen4"
 CHARTS = {
@@ -34,12 +35,13 @@ CHARTS = {
     "performance-avx2.png": "avx2",
 }
 EXPECTED = {
-    "AVX2": "avx2",
-    "AVX-512 with VNNI and bfloat16": "zen4",
-    "AMX": "xeon-amx",
+    "AVX2": ("avx2", "zen3"),
+    "AVX-512 with VNNI and bfloat16": ("zen4",),
+    "AMX": ("xeon-amx",),
 }
-"""The kinds of processors in the first table, each with the processor that was measured."""
-TARGET_PROCESSORS = {"zen4": "Zen 4", "zen5": "Zen 5", "avx2": "Zen 5, AVX2", "xeon-amx": "Xeon with AMX"}
+"""The kinds of processors in the first table. A task's figures are from the first one that was measured."""
+TARGETS = {"Zen 4": ("zen4",), "Zen 5": ("zen5",), "AVX2": ("avx2", "zen3"), "Xeon with AMX": ("xeon-amx",)}
+"""The kinds of processors in the table of targets, as in `EXPECTED`."""
 TASKS = {
     "encode-captions": ("captions", "sentence-transformers"),
     "encode-paragraphs": ("paragraphs", "sentence-transformers"),
@@ -136,6 +138,11 @@ def tasks(processor: str) -> dict[str, tuple[str, str]]:
     return {task: names for task, names in TASKS.items() if (REPORTS / f"{task}-{processor}.json").is_file()}
 
 
+def first_measured(task: str, processors: tuple[str, ...]) -> Report | None:
+    """Return the report of a task on the first processor that has one."""
+    return next((load(task, processor) for processor in processors if task in tasks(processor)), None)
+
+
 def candidate(task: str, library: str, precision: str) -> str:
     """Return the name of a column's candidate in the reports of a task."""
     return f"{TASKS[task][1] if library == 'PyTorch' else library} {precision}"
@@ -168,11 +175,11 @@ def expected() -> str:
     rows = []
     for task, (label, _) in TASKS.items():
         cells = []
-        for processor in EXPECTED.values():
-            if task not in tasks(processor):
+        for processors in EXPECTED.values():
+            report = first_measured(task, processors)
+            if report is None:
                 cells.append("–")
                 continue
-            report = load(task, processor)
             own = [candidate(task, "clearhead", precision) for precision in ("float32", "bfloat16", "int8")]
             best = max((name for name in own if report.figure(name)), key=lambda name: report.figure(name)["median"])
             others = [name for name in report.names if "clearhead" not in name and "ONNX" not in name]
@@ -256,7 +263,7 @@ def machines() -> str:
     """Return the processors with their instructions, matmul throughput and versions."""
     rows = []
     for processor, label in PROCESSORS.items():
-        data = load("encode-captions", processor).data
+        data = load(next(iter(tasks(processor))), processor).data
         machine, rates = data["machine"], data.get("matmul_rates", {})
         instructions = ", ".join(flag.replace("_", " ").upper() for flag in machine["instructions"])
         measured = [f"{rates[dtype] / 1e9:,.0f}" if dtype in rates else "–" for dtype in ("float32", "bfloat16")]
@@ -271,16 +278,17 @@ def targets() -> str:
     rows = []
     for goal in json.loads((REPORTS / "targets.json").read_text(encoding="utf-8")):
         cells, missed = [], False
-        for processor in TARGET_PROCESSORS:
-            measured = processor in goal.get("processors", ("zen4", "zen5", "xeon-amx"))
-            measured &= all(task in tasks(processor) for task in goal["reports"])
-            values = [_reached(goal, load(task, processor)) for task in goal["reports"]] if measured else []
+        for kind in TARGETS.values():
+            allowed = goal.get("processors", ("zen4", "zen5", "xeon-amx"))
+            chosen = tuple(processor for processor in kind if processor in allowed)
+            found = [first_measured(task, chosen) for task in goal["reports"]]
+            values = [_reached(goal, report) for report in found if report]
             marked = (f"{value:.2f}" if value >= goal["least"] else f"**{value:.2f}**" for value in values)
             cells.append(", ".join(marked) or "–")
             missed |= any(value < goal["least"] for value in values)
         least = f"{goal['least']:.2f} ({goal['aim']:.2f})"
         rows.append([goal["goal"], least, *cells, goal.get("reason", "") if missed else ""])
-    return markdown(["target", "at least (aim)", *TARGET_PROCESSORS.values(), "why missed"], rows)
+    return markdown(["target", "at least (aim)", *TARGETS, "why missed"], rows)
 
 
 def _reached(goal: dict[str, Any], report: Report) -> float:

@@ -64,14 +64,21 @@ def limit_isa(isa: str | None) -> None:
         os.environ[variable] = isa.lower() if variable.startswith("ATEN") else isa.upper()
 
 
-def without_bfloat16(candidates: Mapping[str, T], isa: str | None) -> dict[str, T]:
-    """Return the candidates to measure under `limit_isa`: without AVX-512, bfloat16 is slower than float32.
+def without_slow_bfloat16(candidates: Mapping[str, T], isa: str | None = None) -> dict[str, T]:
+    """Return the candidates to measure: without those in bfloat16 where it is slower than float32.
+
+    That is so under `limit_isa`, and on processors without fast bfloat16 matmuls.
 
     Args:
         candidates: candidates by name, which holds the precision.
         isa: as in `limit_isa`.
     """
-    return {name: candidate for name, candidate in candidates.items() if isa is None or "bfloat16" not in name}
+    import torch
+
+    from clearhead.runtime.precision import multiplies_bfloat16
+
+    keep = isa is None and multiplies_bfloat16(torch.device("cpu"))
+    return {name: candidate for name, candidate in candidates.items() if keep or "bfloat16" not in name}
 
 
 def peak_memory() -> float:
