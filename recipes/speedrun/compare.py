@@ -275,7 +275,7 @@ def table(rows: dict[str, Row]) -> str:
     lines = ["| change | updates | loss | difference | BLEU | seeds |", "|---|---|---|---|---|---|"]
     for name, row in rows.items():
         difference = "" if name == BASELINE else f"{row.mean - rows[BASELINE].mean:+.3f}".replace("-", "−")
-        loss = f"{row.mean:.3f} ± {row.deviation:.3f}"
+        loss = f"{row.mean:.3f} ± {row.deviation:.3f}" if len(row.runs) > 1 else f"{row.mean:.3f}"
         updates = f"{row.runs[0]['steps']:,}"
         lines.append(f"| {name} | {updates} | {loss} | {difference} | {row.bleu:.2f} | {len(row.runs)} |")
     return "\n".join(lines)
@@ -284,7 +284,8 @@ def table(rows: dict[str, Row]) -> str:
 def plot(rows: dict[str, Row], minutes: float, path: Path) -> None:
     """Draw the difference that each change makes, the best one at the top, and the BLEU over the minutes of all runs.
 
-    Changes with a run that diverged are only in the table.
+    The recipe, the two best changes and the worst one have colors. Changes with a run that diverged are only in the
+    table.
     """
     from matplotlib.figure import Figure
 
@@ -295,18 +296,19 @@ def plot(rows: dict[str, Row], minutes: float, path: Path) -> None:
     for height, name in enumerate(changes):
         change = rows[name].mean - rows[BASELINE].mean
         color = "tab:green" if change < 0 else "tab:orange"
-        bars.barh(height, change, xerr=rows[name].deviation, color=color, capsize=3)
+        bars.barh(height, change, xerr=rows[name].deviation or None, color=color, capsize=3)
     bars.set_yticks(range(len(changes)), changes)
     bars.axvline(0, color="black", linewidth=0.8)
     bars.set_xlabel(f"change of the validation loss from {rows[BASELINE].mean:.3f}; lower is better")
+    named = dict.fromkeys([BASELINE, *changes[:-3:-1], *changes[:1]])
+    colors = dict(zip(named, ("tab:blue", "tab:green", "tab:olive", "tab:orange"), strict=False))
     for name, row in rows.items():
         points = list(zip(*(run["curve"] for run in row.runs), strict=False))
         times = [minutes * point[0][0] / row.runs[0]["steps"] for point in points]
         bleu = [statistics.mean(run[2] for run in point) for point in points]
-        is_baseline = name == BASELINE
-        curves.plot(times, bleu, color="tab:blue" if is_baseline else "silver", zorder=2 + is_baseline)
-        if is_baseline or name in changes[-3:]:
-            curves.annotate(name, (times[-1], bleu[-1]), fontsize=8, ha="right", va="bottom")
+        color = colors.get(name)
+        curves.plot(times, bleu, color=color or "silver", zorder=3 if color else 2, label=name if color else None)
+    curves.legend(fontsize=8, frameon=False, loc="lower right")
     curves.set_xlabel("minutes")
     curves.set_ylabel("validation BLEU, greedy")
     figure.savefig(path, dpi=80)
