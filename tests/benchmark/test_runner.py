@@ -6,9 +6,10 @@ import os
 import pytest
 from support.data import candidates as workers
 
-from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, peak_memory
+from clearhead.benchmark.hardware import hardware_info, limit_isa, matmul_rate, peak_memory, without_slow_bfloat16
 from clearhead.benchmark.report import plot, table, write_report
 from clearhead.benchmark.runner import Candidate, Measurements, run_benchmark
+from clearhead.runtime import precision
 
 
 def test_limited_instructions_are_part_of_the_report(monkeypatch):
@@ -19,6 +20,16 @@ def test_limited_instructions_are_part_of_the_report(monkeypatch):
     limit_isa("avx2")
     assert hardware_info(1, ())["limited_to"] == "avx2"
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+
+
+@pytest.mark.parametrize(
+    ("is_fast", "isa", "kept"),
+    [(True, None, True), (True, "avx2", False), (False, None, False), (False, "avx2", False)],
+)
+def test_bfloat16_is_measured_where_it_is_fast(monkeypatch, is_fast, isa, kept):
+    monkeypatch.setattr(precision, "multiplies_bfloat16", lambda device: is_fast)
+    found = without_slow_bfloat16({"clearhead float32": 1, "clearhead bfloat16": 2}, isa)
+    assert list(found) == ["clearhead float32", "clearhead bfloat16"][: 1 + kept]
 
 
 @pytest.mark.slow

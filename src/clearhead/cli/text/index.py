@@ -50,8 +50,8 @@ Overwrite = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace an existing index or an interrupted run. With --append: discard an interrupted append, and keep "
-        "the documents of the index; an error if there is none.",
+        help="Replace an existing index or an interrupted run. With --append: discard an interrupted append, which "
+        "must exist, and keep the documents of the index.",
     ),
 ]
 Normalize = Annotated[
