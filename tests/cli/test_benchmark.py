@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from support.command import clearhead, refused, started
 
-from clearhead.runtime.precision import cpu_precisions
+from clearhead.runtime.precision import cpu_precisions, multiplies_bfloat16
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +72,7 @@ def test_training_is_measured_with_a_baseline(tmp_path):
     assert status == 0, err
     names = [line.split("  ")[0] for line in out.splitlines()[1:]]
     assert names[0] == "nn.Transformer float32"
+    assert any("bfloat16" in name for name in names) == multiplies_bfloat16(torch.device("cpu"))
     report = json.loads(path.read_text())
     assert all(float(note.removeprefix("loss ")) < 12 for note in report["notes"].values())
 

@@ -116,8 +116,12 @@ def train(
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Compare training of a small translation model with a loop around torch.nn.Transformer, in tokens per second."""
+    """Compare training of a small translation model with a loop around torch.nn.Transformer, in tokens per second.
+
+    bfloat16 is measured on processors with fast bfloat16 matmuls only.
+    """
     from clearhead.benchmark import train as work
+    from clearhead.benchmark.hardware import without_slow_bfloat16
     from clearhead.benchmark.runner import run_benchmark
     from clearhead.data.corpus import Corpus
 
@@ -130,7 +134,12 @@ def train(
         raise ValueError(f"{source} and {target} have no sentences")
     batches = work.batches(sources, targets, batch_tokens)[:updates]
     result = run_benchmark(
-        work.candidates(num_threads), batches, work.count_tokens, rounds=rounds, check=batches, on_round=_print_line
+        without_slow_bfloat16(work.candidates(num_threads)),
+        batches,
+        work.count_tokens,
+        rounds=rounds,
+        check=batches,
+        on_round=_print_line,
     )
     notes = {name: f"loss {losses[-1]:.3f}" for name, losses in result.outputs.items()}
     about = {
