@@ -121,7 +121,10 @@ def test_a_model_without_matrices_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["optimizer.name=adamw", "optimizer.matrix_learning_rate=0.1"], "matrix_learning_rate is Muon's, but name is adamw"),
+        (
+            ["optimizer.name=adamw", "optimizer.matrix_learning_rate=0.1"],
+            "matrix_learning_rate is Muon's, but name is adamw",
+        ),
         (["optimizer.name=muon", "training.fsdp=true"], "incompatible with optimizer.name muon"),
         (["optimizer.name=moun"], "optimizer.name"),
     ],
