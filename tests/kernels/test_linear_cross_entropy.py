@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from clearhead import Seq2Seq, Seq2SeqConfig
 from clearhead.equations.losses import cross_entropy, distillation, r_drop
 from clearhead.kernels import linear_cross_entropy as chunked
-from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss, linear_cross_entropy, linear_r_drop
+from clearhead.kernels.linear_cross_entropy import (
+    chunked_vocabulary_loss,
+    linear_cross_entropy,
+    linear_r_drop,
+    linear_soft_cross_entropy,
+)
 from clearhead.kernels.native import library, training
 
 
@@ -54,6 +59,47 @@ def test_values_and_gradients_equal_the_oracle(n, d, v, smoothing, bias):
     (hidden, weight, b), targets = parts(n, d, v, bias=bias)
     ours = 3 * linear_cross_entropy(hidden, weight, targets, b, smoothing=smoothing)
     assert_same(ours, 3 * plain(hidden, weight, targets, b, smoothing=smoothing), [hidden, weight, b])
+
+
+def soft_targets(n, k, v):
+    """Return k target ids for each position, some of them twice, and their probabilities."""
+    return torch.randint(v, (n, k)), torch.softmax(torch.randn(n, k), dim=-1)
+
+
+def plain_soft(hidden, weight, targets, probs, bias=None, smoothing=0.0):
+    logits = hidden @ weight.T
+    log_p = torch.log_softmax(logits if bias is None else logits + bias, dim=-1)
+    q = torch.zeros_like(log_p).scatter_add(1, targets, probs)
+    return -(((1 - smoothing) * q + smoothing / len(weight)) * log_p).sum()
+
+
+@pytest.mark.usefixtures("_chunks", "_kernel")
+@given(
+    st.integers(0, 12),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(1, 70),
+    st.sampled_from([0.0, 0.1]),
+    st.booleans(),
+)
+def test_several_targets_equal_the_formula(n, k, d, v, smoothing, bias):
+    (hidden, weight, b), _ = parts(n, d, v, bias=bias)
+    targets, probs = soft_targets(n, k, v)
+    ours = 3 * linear_soft_cross_entropy(hidden, weight, targets, probs, b, smoothing=smoothing)
+    assert_same(ours, 3 * plain_soft(hidden, weight, targets, probs, b, smoothing), [hidden, weight, b])
+
+
+@pytest.mark.usefixtures("_kernel")
+def test_several_targets_under_autocast_are_close():
+    (hidden, weight, b), _ = parts(40, 8, 30)
+    targets, probs = soft_targets(40, 4, 30)
+    exact = linear_soft_cross_entropy(hidden, weight, targets, probs, b, smoothing=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = linear_soft_cross_entropy(hidden, weight, targets, probs, b, smoothing=0.1)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, exact, rtol=2e-2, atol=1e-2)
+    for result, expected in zip(*(torch.autograd.grad(x, [hidden, weight]) for x in (low, exact)), strict=True):
+        assert float((result - expected).norm()) <= 0.05 * float(expected.norm())
 
 
 @pytest.mark.parametrize("isa", library.supported())

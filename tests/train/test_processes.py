@@ -76,6 +76,19 @@ def test_two_processes_equal_one(folder, changes, request):
 
 
 @pytest.mark.slow
+def test_each_process_learns_from_the_top_tokens_of_its_rows(folder):
+    teacher = str(train(tiny(folder, "teacher")).folder)
+    changes = WITHOUT_CHANCE | {
+        "tokenizer": {"path": teacher},
+        "regularize__distillation": {"teacher": teacher, "top_tokens": 4, "temperature": 1.0, "weight": 1.0},
+    }
+    train(tiny(folder, "student-1", **changes))
+    ends = together(folder, "student-2", **changes)
+    assert [status for status, _ in ends] == [0, 0], ends
+    alike(folder, "student-1", "student-2")
+
+
+@pytest.mark.slow
 def test_two_resumed_processes_are_bit_identical(folder):
     assert [status for status, _ in together(folder, "pair")] == [0, 0]
     hooks = [partial(forks.before_batch, 11), partial(forks.before_batch, 11)]

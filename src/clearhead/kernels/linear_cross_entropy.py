@@ -60,16 +60,55 @@ def linear_cross_entropy(
 
     if (isa := _native_isa(hidden_ND, weight_VD)) is not None:
         return _chunked_sum(_native_step(targets_N, bias_V, smoothing, isa), [(hidden_ND, weight_VD, bias_V)], raw=True)
+    step = _step(targets_N[:, None], hidden_ND.new_ones(len(targets_N), 1), smoothing)
+    return _chunked_sum(step, [(hidden_ND, weight_VD, bias_V)])
 
-    buffer_CV = torch.empty(0, device=hidden_ND.device)
+
+def linear_soft_cross_entropy(
+    hidden_ND: Float[Tensor, "N D"],
+    weight_VD: Float[Tensor, "V D"],
+    targets_NK: Int[Tensor, "N K"],
+    probs_NK: Float[Tensor, "N K"],
+    bias_V: Float[Tensor, "V"] | None = None,
+    *,
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy with several targets for each position, such as the best tokens of a teacher.
+
+    Equation: L = −Σ_n Σ_v q_nv log p_nv, q_n = (1 − ε) Σ_k probs_nk onehot(targets_nk) + ε / V, p = softmax(H Wᵀ + b)
+    Source: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", Section 2. The gradient of the logits
+        is p − q
+
+    Args:
+        hidden_ND, weight_VD, bias_V: as in `linear_cross_entropy`.
+        targets_NK: target ids; the same one may occur twice.
+        probs_NK: their probabilities; the sum of each row must be 1.
+        smoothing: ε, as in `cross_entropy`.
+
+    Dtypes, gradients and errors are as in `linear_cross_entropy`; no position is ignored.
+
+    >>> import torch; from clearhead.kernels.linear_cross_entropy import linear_soft_cross_entropy
+    >>> half = torch.full((1, 2), 0.5)
+    >>> linear_soft_cross_entropy(torch.zeros(1, 4), torch.ones(10, 4), torch.tensor([[3, 7]]), half)
+    tensor(2.3026)
+    """
+    check_targets(targets_NK.flatten(), len(weight_VD), smoothing, ignore_index=-100)
+    if (isa := _native_isa(hidden_ND, weight_VD)) is not None:
+        step = _native_soft_step(targets_NK.long(), probs_NK.float(), bias_V, smoothing, isa)
+        return _chunked_sum(step, [(hidden_ND, weight_VD, bias_V)], raw=True)
+    return _chunked_sum(_step(targets_NK, probs_NK, smoothing), [(hidden_ND, weight_VD, bias_V)])
+
+
+def _step(targets_NK: Tensor, probs_NK: Tensor, smoothing: float) -> "Step":
+    buffer_CV = torch.empty(0, device=targets_NK.device)
 
     def step(logits: Sequence[Tensor], rows: slice, needs_grad: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
         nonlocal buffer_CV
         buffer_CV = buffer_CV.to(logits[0].dtype).resize_(logits[0].shape)
-        loss = _cross_entropy(logits[0], targets_N[rows].long(), smoothing, buffer_CV)
+        loss = _cross_entropy(logits[0], targets_NK[rows].long(), probs_NK[rows], smoothing, buffer_CV)
         return loss, [buffer_CV if needs_grad[0] else None]
 
-    return _chunked_sum(step, [(hidden_ND, weight_VD, bias_V)])
+    return step
 
 
 def _native_isa(hidden_ND: Tensor, weight_VD: Tensor) -> str | None:
@@ -88,6 +127,26 @@ def _native_step(targets_N: Tensor, bias_V: Tensor | None, smoothing: float, isa
         # one pass instead of eight, in float32 whatever the dtype of the logits
         losses_C = training.cross_entropy(logits[0], bias, targets_N[rows], smoothing, isa)
         return losses_C.sum(), [logits[0] if needs_grad[0] else None]
+
+    return step
+
+
+def _native_soft_step(
+    targets_NK: Tensor, probs_NK: Tensor, bias_V: Tensor | None, smoothing: float, isa: str
+) -> "Step":
+    """Return the step with the first target alone, corrected for the others: the loss is linear in the targets."""
+    with_one = _native_step(targets_NK[:, 0], bias_V, smoothing, isa)
+    change_NK = probs_NK * (smoothing - 1)
+    change_NK[:, 0] += 1 - smoothing
+
+    def step(logits: Sequence[Tensor], rows: slice, needs_grad: Sequence[bool]) -> tuple[Tensor, list[Tensor | None]]:
+        targets_CK, change_CK = targets_NK[rows], change_NK[rows]
+        chosen_CK = logits[0].gather(1, targets_CK).float()
+        if bias_V is not None:
+            chosen_CK += bias_V.detach()[targets_CK]
+        loss, gradients = with_one(logits, rows, needs_grad)
+        logits[0].scatter_add_(1, targets_CK, change_CK.to(logits[0].dtype))  # the gradient, in the same memory
+        return loss + (chosen_CK * change_CK).sum(), gradients
 
     return step
 
@@ -276,17 +335,17 @@ class _Projection:
         return [None if grad is None or tensor is None else grad.to(tensor.dtype) for tensor, grad in pairs]
 
 
-def _cross_entropy(x_CV: Tensor, targets_C: Tensor, smoothing: float, p_CV: Tensor) -> Tensor:
+def _cross_entropy(x_CV: Tensor, targets_CK: Tensor, probs_CK: Tensor, smoothing: float, p_CV: Tensor) -> Tensor:
     """Return the loss of a chunk and write the gradient of its logits, p − q, to p."""
-    target_C1 = targets_C[:, None]
     torch.softmax(x_CV, dim=-1, out=p_CV)
     # log Σ exp x = m − log p_m for the largest logit m, whose p is never too small for a logarithm
     log_sum_C1 = x_CV.amax(dim=-1, keepdim=True) - p_CV.amax(dim=-1, keepdim=True).log()
-    loss = (log_sum_C1 - (1 - smoothing) * x_CV.gather(1, target_C1)).sum()
+    q_CK = (1 - smoothing) * probs_CK.to(x_CV.dtype)
+    loss = log_sum_C1.sum() - (q_CK * x_CV.gather(1, targets_CK)).sum()
     if smoothing:
         loss -= smoothing / x_CV.shape[1] * x_CV.sum()
         p_CV -= smoothing / x_CV.shape[1]
-    p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1))
+    p_CV.scatter_add_(1, targets_CK, -q_CK)
     return loss
 
 

@@ -28,6 +28,7 @@ from clearhead.train.data.dataloader import TrainingDataLoader
 from clearhead.train.data.dataset import TokenizedDataset
 from clearhead.train.data.files import recipe_files
 from clearhead.train.data.loaders import build_datasets, build_loader, build_validator, sample_predictions
+from clearhead.train.data.top_tokens import StoredTopTokens, build_top_tokens
 from clearhead.train.distributed.process_group import ProcessGroup, is_rank_zero
 from clearhead.train.loop.callback import OnStep, TrainingCallback
 from clearhead.train.loop.checkpointing import CheckpointManager
@@ -156,10 +157,11 @@ def _train(recipe: Recipe, resume: bool, on_step: OnStep) -> TrainingResult:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of a run: task with model, teachers and datasets."""
+    """Inputs of a run: task with model, teachers with the tokens that are stored, and datasets."""
 
     task: Task[Any]
     teachers: list[nn.Module]
+    top_tokens: StoredTopTokens | None
     training: TokenizedDataset
     validation: TokenizedDataset | None
 
@@ -187,7 +189,28 @@ def _prepare_inputs(recipe: Recipe, processes: ProcessGroup) -> _Inputs:
         _check_monitor(recipe, task)
         teachers = load_teachers(task, recipe)
         training, validation = build_datasets(recipe, task, folder)
-    return _Inputs(task, teachers, training, validation)
+        top_tokens = _build_top_tokens(recipe, task, teachers, training)
+    return _Inputs(task, teachers, top_tokens, training, validation)
+
+
+def _build_top_tokens(
+    recipe: Recipe, task: Task[Any], teachers: list[nn.Module], dataset: TokenizedDataset
+) -> StoredTopTokens | None:
+    settings = recipe.regularize.distillation
+    if settings is None or settings.top_tokens is None:
+        return None
+    vocabulary = task.model.config.vocab_size
+    if settings.top_tokens > vocabulary:
+        raise RecipeError(
+            f"regularize.distillation.top_tokens is {settings.top_tokens}, but the vocabulary has {vocabulary} tokens"
+        )
+    return build_top_tokens(
+        Path(recipe.output) / "data" / "top-tokens",
+        *(task, teachers, dataset),
+        num_tokens=settings.top_tokens,
+        batch_tokens=recipe.data.batch_tokens,
+        device=choose_device(recipe.training.device),
+    )
 
 
 def _check_monitor(recipe: Recipe, task: Task[Any]) -> None:
@@ -246,7 +269,8 @@ def _assemble(
     sharded = recipe.training.fsdp and processes.size > 1
     if recipe.training.fsdp and not sharded:
         log.warning("training.fsdp shards only over several processes, which torchrun starts; this run has one")
-    module = TrainingModule(task, recipe, loader.total_steps, inputs.teachers, sharded)
+    teachers = inputs.teachers if inputs.top_tokens is None else inputs.top_tokens
+    module = TrainingModule(task, recipe, loader.total_steps, teachers, sharded)
     return _Run(recipe, folder, task, loader, module, callback, checkpoints, processes)
 
 

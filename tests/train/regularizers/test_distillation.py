@@ -120,6 +120,13 @@ def test_with_weight_one_a_student_predicts_as_its_teacher(data, tmp_path):
     assert not any(name.startswith("_teacher") for name, _ in module.named_parameters())
 
 
+def test_teachers_are_moved_to_the_device_of_the_student(data, tmp_path):
+    module, _ = module_of(data, distillation={"teacher": str(save_teacher(data, tmp_path))})
+    module.to("meta")
+    module.on_fit_start()
+    assert {parameter.device.type for parameter in module._teachers[0].parameters()} == {"meta"}
+
+
 def test_hidden_loss_is_the_distance_of_hidden_states(data, tmp_path):
     spec = {"teacher": str(save_teacher(data, tmp_path)), "weight": 0.0, "hidden_weight": 0.5}
     module, examples = module_of(data, distillation=spec)

@@ -32,7 +32,7 @@ class MicroBatch:
         index: number of the batch in the training, from 0.
         step: number of the update, from 1.
         epoch: pass over the data, from 0.
-        rows: rows of all processes in the dataset, for messages.
+        rows: rows of all processes in the dataset.
     """
 
     batch: Batch | None

@@ -16,6 +16,7 @@ from clearhead.equations import schedules
 from clearhead.layers.embedding import TokenEmbedding
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.train.data.dataloader import MicroBatch
+from clearhead.train.data.top_tokens import StoredTopTokens
 from clearhead.train.distributed import fsdp
 from clearhead.train.loop.optimizer import create_optimizer
 from clearhead.train.recipe.errors import named
@@ -25,7 +26,7 @@ from clearhead.train.regularizers import add_penalties, batch_loss
 from clearhead.train.regularizers.base import LossInputs
 from clearhead.train.regularizers.gradient_clipping import clip_gradients
 from clearhead.train.tasks.base import Batch, Task
-from clearhead.train.tasks.predictions import Prediction
+from clearhead.train.tasks.predictions import Prediction, TopTokens
 
 _MAX_LISTED = 8
 """Examples that an error message lists."""
@@ -42,7 +43,7 @@ class TrainingModule(lightning.LightningModule):
         task: the task.
         recipe: the recipe.
         total_steps: number of updates.
-        teachers: trained models for distillation.
+        teachers: trained models for distillation, or their stored tokens.
         sharded: whether several processes share the model's weights. Then a copy of the task's model is trained, and
             `full_model` copies its weights back.
 
@@ -51,13 +52,18 @@ class TrainingModule(lightning.LightningModule):
     """
 
     def __init__(
-        self, task: Task[Any], recipe: Recipe, total_steps: int, teachers: Sequence[nn.Module], sharded: bool = False
+        self,
+        task: Task[Any],
+        recipe: Recipe,
+        total_steps: int,
+        teachers: Sequence[nn.Module] | StoredTopTokens,
+        sharded: bool = False,
     ) -> None:
         super().__init__()
         self.model = copy.deepcopy(task.model) if sharded else task.model
         self.task, self.recipe, self.total_steps = task, recipe, total_steps
         # in a tuple, because a module's attribute would be trained, moved and saved with it
-        self._teachers = tuple(teachers)
+        self._teachers = teachers if isinstance(teachers, StoredTopTokens) else tuple(teachers)
         self._sharded = sharded
         self._padding_rows = _zero_padding_rows(self.model)
         self.last_loss = self.last_learning_rate = self.gradient_norm = math.nan
@@ -65,6 +71,11 @@ class TrainingModule(lightning.LightningModule):
     def configure_model(self) -> None:
         if self._sharded and self.device_mesh is not None:
             fsdp.shard_module(self, self.device_mesh["data_parallel"])
+
+    def on_fit_start(self) -> None:
+        if not isinstance(self._teachers, StoredTopTokens):
+            for teacher in self._teachers:
+                teacher.to(self.device)
 
     @contextlib.contextmanager
     def full_model(self) -> Iterator[nn.Module]:
@@ -131,7 +142,10 @@ class TrainingModule(lightning.LightningModule):
         predict = partial(self.task.predict, self.model, batch, mask_padding=regularize.attention_masking)
         return batch_loss(LossInputs(predict(), predict, partial(self._predict_teachers, batch), regularize))
 
-    def _predict_teachers(self, batch: Batch) -> list[Prediction]:
+    def _predict_teachers(self, batch: Batch) -> list[Prediction] | TopTokens:
+        if isinstance(self._teachers, StoredTopTokens):
+            rows = self._current.rows[self.global_rank :: self.trainer.world_size]  # those of `Batch.shard`
+            return self._teachers.of_rows(rows).to(self.device)
         # teachers were trained with masked padding, whatever the student does
         with named("regularize.distillation.teacher"):
             return [self.task.predict(teacher, batch, mask_padding=True) for teacher in self._teachers]

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from clearhead.train.recipe.sections import RecipeBase
-from clearhead.train.tasks.predictions import Prediction
+from clearhead.train.tasks.predictions import Prediction, TopTokens
 
 Conflicts = Iterator[tuple[str, str]]
 """Pairs of a recipe key and the reason why it is not allowed."""
@@ -33,13 +33,13 @@ class LossInputs:
     Args:
         prediction: the model's prediction.
         predict: runs the model again, with new dropout.
-        predict_teachers: runs the teachers; only called if the recipe has any.
+        predict_teachers: runs the teachers, or returns their stored tokens; only called if the recipe has any.
         regularize: the recipe's section.
     """
 
     prediction: Prediction
     predict: Callable[[], Prediction]
-    predict_teachers: Callable[[], Sequence[Prediction]]
+    predict_teachers: Callable[[], Sequence[Prediction] | TopTokens]
     regularize: Any
 
 

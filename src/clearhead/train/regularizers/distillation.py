@@ -1,6 +1,6 @@
 """Distillation: the loss follows the predictions of a teacher."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, TypeGuard, TypeVar
 
@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from clearhead.equations import losses
-from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss
+from clearhead.kernels.linear_cross_entropy import chunked_vocabulary_loss, linear_soft_cross_entropy
 from clearhead.layers.sampled_softmax import sample_vocabulary
 from clearhead.train.recipe.sections import Count, ModelNames, RecipeBase, Section
 from clearhead.train.regularizers.base import Ablation, Conflicts, LossInputs, Regularizer, TaskTraits, false_to_none
@@ -19,6 +19,7 @@ from clearhead.train.tasks.predictions import (
     Prediction,
     ScorePredictions,
     TokenPredictions,
+    TopTokens,
 )
 
 P = TypeVar("P", bound=Prediction)
@@ -32,6 +33,9 @@ class Distillation(Section):
             of their probabilities, vectors or scores.
         temperature: divisor of the logits of student and teacher.
         weight: share of the loss that follows the teacher's probabilities; the rest follows the data.
+        top_tokens: number of tokens per position. The teacher's most probable ones are computed once, before training,
+            in place of the probabilities of all tokens in each update (Tan et al. 2019; text-to-text, with a
+            temperature of 1).
         hidden_weight: factor of the mean squared distance between last hidden states, for a teacher of the same width.
         sequence_level: train on the teacher's outputs instead of the targets in the data (text-to-text, with
             `clearhead distill`).
@@ -41,6 +45,7 @@ class Distillation(Section):
     teacher: ModelNames
     temperature: Annotated[float, Field(gt=0, le=1000)] = 2.0
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    top_tokens: Count | None = None
     hidden_weight: Annotated[float, Field(ge=0)] = 0.0
     sequence_level: bool = False
     beam_size: Count = 5
@@ -95,6 +100,35 @@ def _all_are(predictions: Sequence[Prediction], kind: type[P]) -> TypeGuard[Sequ
     return all(isinstance(prediction, kind) for prediction in predictions)
 
 
+def top_tokens_loss(student: Prediction, teacher: TopTokens, smoothing: float, weight: float) -> Tensor:
+    """Return the loss with a teacher's most probable tokens in one pass over the vocabulary.
+
+    Equation: L = (1 − w) CE + w KL(teacher ‖ student) = CE(q) − w H(teacher), where q is the mixture
+        (1 − w) [(1 − ε) onehot(t) + ε / V] + w teacher, and H the entropy
+    Source: Tan et al. 2019, "Multilingual Neural Machine Translation with Knowledge Distillation", Section 3.4
+
+    Args:
+        student: predictions of one batch.
+        teacher: tokens of the same positions.
+        smoothing: ε of label smoothing.
+        weight: w.
+    """
+    assert isinstance(student, TokenPredictions)
+    uniform = (1 - weight) * smoothing
+    output, target_N1, p_NK = student.output, student.targets_N[:, None], teacher.probs_NK
+    target_prob_N1 = p_NK.new_full(target_N1.shape, (1 - weight) * (1 - smoothing))
+    loss = linear_soft_cross_entropy(
+        output.scale_hidden(student.hidden_ND),
+        output.tokens.weight,
+        torch.cat([target_N1, teacher.ids_NK], dim=1),
+        torch.cat([target_prob_N1, weight * p_NK], dim=1) / (1 - uniform),
+        output.bias,
+        smoothing=uniform,
+    )
+    entropy: Tensor = torch.special.entr(p_NK).sum()
+    return loss - weight * entropy
+
+
 def hidden_state_loss(student: Prediction, teacher: Prediction) -> Tensor:
     """Return the mean squared distance of last hidden states, summed over positions."""
     assert isinstance(student, TokenPredictions)
@@ -104,9 +138,11 @@ def hidden_state_loss(student: Prediction, teacher: Prediction) -> Tensor:
 
 def _loss(inputs: LossInputs, loss: Callable[[], Tensor]) -> Tensor:
     settings: Distillation = inputs.regularize.distillation
-    from_data = loss()
     with torch.no_grad():
         teachers = inputs.predict_teachers()
+    if isinstance(teachers, TopTokens):
+        return top_tokens_loss(inputs.prediction, teachers, inputs.regularize.label_smoothing, settings.weight)
+    from_data = loss()
     divergence = distillation_loss(inputs.prediction, teachers, settings.temperature)
     total = (1 - settings.weight) * from_data + settings.weight * divergence
     if settings.hidden_weight:
@@ -126,6 +162,27 @@ def _conflicts(recipe: RecipeBase, task: TaskTraits) -> Conflicts:
         yield "regularize.distillation.hidden_weight", "the texts of a teacher have no hidden states; set it to 0"
     if settings.hidden_weight and len(settings.teachers) > 1:
         yield "regularize.distillation.hidden_weight", f"requires one teacher; got {len(settings.teachers)}"
+    if settings.top_tokens is not None:
+        for reason in _conflicts_of_top_tokens(recipe, settings, task):
+            yield "regularize.distillation.top_tokens", reason
+
+
+def _conflicts_of_top_tokens(recipe: RecipeBase, settings: Distillation, task: TaskTraits) -> Iterator[str]:
+    augmentation = recipe.regularize.augmentation
+    if not task.generates:
+        yield f"requires a task that generates text, not {recipe.task}"
+    elif recipe.objective.sampled_softmax is not None:
+        yield "requires all tokens in the softmax; remove objective.sampled_softmax"
+    if settings.sequence_level:
+        yield "the texts of a teacher have no probabilities; set sequence_level to false"
+    if settings.hidden_weight:
+        yield "stores no hidden states; set hidden_weight to 0"
+    if settings.temperature != 1:
+        yield f"requires a temperature of 1; got {settings.temperature:g}"
+    if recipe.regularize.r_drop:
+        yield "has one pass through the model; set regularize.r_drop to 0"
+    if augmentation is not None and augmentation.bidirectional:
+        yield "stores one direction; set regularize.augmentation.bidirectional to 0"
 
 
 DISTILLATION = Regularizer(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -32,6 +33,23 @@ class TokenPredictions:
         if self.num_sampled is None:
             return self.output.tokens.weight, self.output.bias, self.targets_N
         return self.output.sample(self.targets_N, self.num_sampled)
+
+
+@dataclass(frozen=True)
+class TopTokens:
+    """The most probable tokens of a teacher at the predicted positions.
+
+    Args:
+        ids_NK: token ids.
+        probs_NK: their probabilities, with a sum of 1.
+    """
+
+    ids_NK: Int[Tensor, "N K"]
+    probs_NK: Float[Tensor, "N K"]
+
+    def to(self, device: torch.device) -> "TopTokens":
+        """Return the tokens on a device."""
+        return TopTokens(self.ids_NK.to(device), self.probs_NK.to(device))
 
 
 @dataclass(frozen=True)
