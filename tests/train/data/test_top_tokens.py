@@ -1,4 +1,4 @@
-"""The teachers' most probable tokens: what is stored, when it is computed again, and the training on it."""
+"""The teachers' most probable tokens: their values, their reuse, and the training on them."""
 
 import errno
 import random

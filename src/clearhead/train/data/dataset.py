@@ -111,13 +111,31 @@ class TokenizedDataset:
             end = ends[-1]
 
     def _map(self, name: str, code: str, shape: tuple[int, ...]) -> Any:
-        path = self.folder / f"{name}.bin"
-        expected = math.prod(shape) * np.dtype(code).itemsize
-        size = path.stat().st_size if path.exists() else 0
-        if size != expected:
-            raise ValueError(f"{path} is damaged: {size} bytes, expected {expected}; remove {self.folder}")
-        # a plain array, because slicing a memmap is ten times slower
-        return np.asarray(np.memmap(path, code, "r", shape=shape))
+        return map_array(self.folder / f"{name}.bin", code, shape)
+
+
+def map_array(path: Path, code: str, shape: tuple[int, ...]) -> Any:
+    """Return the array in a file, memory-mapped.
+
+    Args:
+        path: the file, whose folder is named in the error.
+        code: type code of the elements.
+        shape: shape of the array.
+
+    Raises:
+        ValueError: the file has another size.
+
+    >>> import tempfile, pathlib; from clearhead.train.data.dataset import map_array
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "lengths.bin"; _ = path.write_bytes(bytes(8))
+    >>> map_array(path, "i", (1, 2)).tolist()
+    [[0, 0]]
+    """
+    expected = math.prod(shape) * np.dtype(code).itemsize
+    size = path.stat().st_size if path.exists() else 0
+    if size != expected:
+        raise ValueError(f"{path} is damaged: {size} bytes, expected {expected}; remove {path.parent}")
+    # a plain array, because slicing a memmap is ten times slower
+    return np.asarray(np.memmap(path, code, "r", shape=shape))
 
 
 def build_dataset(

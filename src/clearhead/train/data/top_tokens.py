@@ -1,7 +1,6 @@
 """The most probable tokens of teachers at each target position: computed once, before training, and kept on disk."""
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +15,7 @@ from clearhead.io.atomic import error_path
 from clearhead.io.folders import atomic_folder
 from clearhead.io.json import read_json, write_json
 from clearhead.io.safetensors import weights_hash
-from clearhead.train.data.dataset import TokenizedDataset
+from clearhead.train.data.dataset import TokenizedDataset, map_array
 from clearhead.train.data.sampler import sequential_batches
 from clearhead.train.recipe.errors import named
 from clearhead.train.tasks.base import Task
@@ -49,8 +48,8 @@ class StoredTopTokens:
         lengths = _target_lengths(dataset)
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         shape = (int(self._starts[-1]), self.key["num_tokens"])
-        self._ids_PK: Int32[np.ndarray, "P K"] = _mapped(folder / _IDS, np.int32, shape)
-        self._probs_PK: Float32[np.ndarray, "P K"] = _mapped(folder / _PROBS, np.float32, shape)
+        self._ids_PK: Int32[np.ndarray, "P K"] = map_array(folder / _IDS, "i", shape)
+        self._probs_PK: Float32[np.ndarray, "P K"] = map_array(folder / _PROBS, "f", shape)
 
     def of_rows(self, rows: Sequence[int]) -> TopTokens:
         """Return the tokens at all target positions of these examples, one example after the other."""
@@ -167,11 +166,3 @@ def _reusable(folder: Path, dataset: TokenizedDataset, key: dict[str, Any]) -> S
     except (OSError, ValueError, KeyError):
         return None
     return stored if stored.key == key else None
-
-
-def _mapped(path: Path, kind: type[np.generic], shape: tuple[int, int]) -> Any:
-    expected = math.prod(shape) * np.dtype(kind).itemsize
-    if path.stat().st_size != expected:
-        raise ValueError(f"{path} is damaged: expected {expected} bytes; remove {path.parent}")
-    # a plain array, because slicing a memmap is ten times slower
-    return np.asarray(np.memmap(path, kind, "r", shape=shape))

@@ -19,7 +19,7 @@ class TaskTraits(Protocol):
 
     @property
     def predicts(self) -> type[Prediction]:
-        """What the task's model predicts."""
+        """Type of the predictions of the task's model."""
 
     @property
     def generates(self) -> bool:
